@@ -183,8 +183,8 @@ class Figure:
         return round(self.figure(self), 4) + 0.0  # a gap of -0.00001 is shown as 0
 
     def total(self, name: str) -> Any:
-        value = self.meters[f"_{name}"].sum
-        return value.item() if len(value) == 1 else value
+        value = torch.as_tensor(self.meters[f"_{name}"].sum)  # 0 after an epoch whose updates have all overflowed
+        return value.item() if value.numel() == 1 else value
 
     def share(self, part: str, whole: str) -> float:
         return self.total(part) / max(self.total(whole), 1)
@@ -230,6 +230,8 @@ class Histograms:
 
 def area_under_the_curve(scores: torch.Tensor) -> float:
     """The AUC from the histograms of the scores of original and of replaced tokens; those of one bin count as equal."""
+    if not isinstance(scores, torch.Tensor):  # 0: there was no token
+        return math.nan
     original, replaced = scores.view(2, -1)
     pairs = original.sum() * replaced.sum()
     below = original.cumsum(0) - original / 2

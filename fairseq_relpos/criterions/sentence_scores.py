@@ -73,6 +73,14 @@ class SentenceScores(FairseqCriterion):
         for name in logs[0]["metrics"]:
             metrics.log_derived(name, lambda meters, name=name: _score(name, *(meters[key].tensor for key in KEPT)))
 
+    @staticmethod
+    def begin_validation() -> None:
+        """Forgets the predictions of the validation before: fairseq keeps the meters of all validations, and saves
+        them in each checkpoint."""
+        for key in KEPT:
+            if (meter := metrics.get_meter("valid", key)) is not None:
+                meter.reset()
+
     def logging_outputs_can_be_summed(self) -> bool:
         """The logs of a validation have predictions, which ranks send one another instead."""
         return self.training

@@ -1,6 +1,31 @@
 """The average of the weights that fairseq keeps with --store-ema."""
 
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+
 from .replace import replace
+
+#: whether a Trainer with --store-ema loads a checkpoint now
+loading = types.SimpleNamespace(now=False)
+
+
+@contextlib.contextmanager
+def wanted(store_ema: bool) -> Iterator[None]:
+    """Context in which ``begin`` knows whether an average is kept."""
+    loading.now = store_ema
+    try:
+        yield
+    finally:
+        loading.now = False
+
+
+def begin(state: dict[str, Any]) -> None:
+    """Lets the average of a file without one begin with its weights. Stock fairseq means to do so, but looks for them
+    where it has removed them."""
+    if loading.now and state.get("extra_state") is not None:
+        state["extra_state"].setdefault("ema", state["model"])
 
 
 def keep_versions() -> None:

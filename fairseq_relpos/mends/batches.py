@@ -5,6 +5,7 @@ import inspect
 import logging
 import re
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,6 +51,10 @@ def without_fillers(trainer: Any, samples: list[Any]) -> list[Any]:
     return [sample for sample in samples if sample is not None and len(sample) > 0] or samples[:1]
 
 
+#: by how much --update-ordered-indices-seed has raised the seed of the batches that are made now
+seeds_of_epochs = types.SimpleNamespace(ahead=0)
+
+
 def make_the_same_batches_after_a_resume() -> None:
     """Makes the batches always by the seed of the first epoch, for translation and language modelling. Stock fairseq
     makes them once, by the seed of the epoch in which a run starts, so a resumed run has others."""
@@ -64,6 +69,7 @@ def make_the_same_batches_after_a_resume() -> None:
         if epoch == 1 or not kept or not self.can_reuse_epoch_itr(dataset) or dataset in self.dataset_to_epoch_iter:
             return stock(self, dataset, *args, **kwargs)
         settings["epoch"] = 1
+        settings["seed"] -= seeds_of_epochs.ahead
         batches = stock(*given.args, **given.kwargs)
         batches.epoch = epoch
         dataset.set_epoch(epoch)
@@ -124,6 +130,7 @@ def say_which_samples_are_too_long() -> None:
     from fairseq.tasks.language_modeling import LanguageModelingTask
 
     all_count = types.SimpleNamespace(now=False)
+    reported: Any = weakref.WeakKeyDictionary()
 
     @replace(LanguageModelingTask, "eval_lm_dataloader", "lost-samples")
     def evaluate_all(stock, self, *args, **kwargs):
@@ -144,6 +151,10 @@ def say_which_samples_are_too_long() -> None:
             raise
         if len(kept) == len(indices):
             return kept
+        is_loaded = any(dataset is loaded for loaded in self.datasets.values())
+        is_error = all_count.now or (len(kept) == 0 and is_loaded)
+        if not is_error and (utils.get_global_rank() != 0 or reported.get(dataset)):
+            return kept
         too_long = _how_many_are_too_long(indices, kept, dataset, max_positions)
         if all_count.now:
             raise ValueError(
@@ -153,10 +164,10 @@ def say_which_samples_are_too_long() -> None:
             )
         advice = _what_keeps_long_samples(self, max_positions)
         # what fairseq-interactive reads at once is no data set of the task, and may be one long line
-        if len(kept) == 0 and any(dataset is loaded for loaded in self.datasets.values()):
+        if is_error:
             raise ValueError(f"{too_long}, and nothing would be left: {advice}")
-        if utils.get_global_rank() == 0:
-            log_once(logger, f"LEFT OUT: {too_long}; {advice}", logging.WARNING)
+        reported[dataset] = True
+        log_once(logger, f"LEFT OUT: {too_long}; {advice}", logging.WARNING)
         return kept
 
 

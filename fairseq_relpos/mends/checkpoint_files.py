@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ranks import together
-from . import agreement, reading, resuming, saving, stopping
+from . import agreement, averages, reading, resuming, saving, stopping
 from .catalogue import on
 from .replace import replace
 from .trainer import MendedTrainer
@@ -50,6 +50,7 @@ def load_checkpoint_to_cpu(stock: Callable[..., Any], path: str, *args: Any, **k
             state = stock(path, *args, **kwargs)
         if on("other-adam"):
             resuming.rename_the_adam(state)
+        averages.begin(state)
         return state
 
     return agreement.in_turn(read) if on("read-together") else read()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import batches
 from .replace import replace, tasks_with
 
 logger = logging.getLogger(__name__)
@@ -137,16 +138,18 @@ def refuse_to_train_alone(cfg: Any) -> None:
 
 
 def validate_on_several_ranks() -> None:
-    """Lets fairseq-validate gather its results on CPUs, and skip the empty batch of a rank that has one too few."""
+    """Lets fairseq-validate gather results of any size, also on CPUs, and skip the empty batch of a rank that has one
+    too few."""
     from fairseq.distributed import utils
+    from fairseq.utils import move_to_cpu
 
     @replace(utils, "all_gather_list", "validate-on-ranks")
     def gather_on_cpu(stock, data, group=None, max_size=16384):
-        if torch.cuda.is_available():
-            return stock(data, group, max_size)
+        if torch.cuda.is_available() and not batches.made_for.evaluation:
+            return stock(data, group, max_size)  # in a training
         group = utils.get_global_group() if group is None else group
         gathered = [None] * utils.get_world_size(group)
-        torch.distributed.all_gather_object(gathered, data, group=group)
+        torch.distributed.all_gather_object(gathered, move_to_cpu(data), group=group)
         return gathered
 
     def skip_empty_batch(stock, self, sample, model, criterion):

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -80,6 +81,10 @@ def wait_until_all_ranks_see(path: str) -> None:
     )
 
 
+#: names under which a run saves whole states, besides checkpoint_last.pt
+OF_FAIRSEQ = re.compile(rf"{saving.NUMBERED.pattern}|checkpoint(_best|_previous|\.best_)\S*\.pt")
+
+
 def put_a_damaged_last_aside(
     last: str, is_expected: bool = True, starts: Mapping[str, str | None] = MappingProxyType({})
 ) -> None:
@@ -87,7 +92,8 @@ def put_a_damaged_last_aside(
     whether a missing one counts as damaged, if there are numbered checkpoints. starts: flags that name another file to
     start from, and their values."""
     folder = os.path.dirname(last)
-    others = [path for path in checkpoints_in(folder) if path != last]
+    # not averages of several, which have the updates of one
+    others = [path for path in checkpoints_in(folder) if OF_FAIRSEQ.fullmatch(os.path.basename(path))]
     if os.path.exists(last):
         damage = what_is_damaged(last)
     else:
@@ -323,6 +329,17 @@ def keep_the_counters_of_a_plateau() -> None:
     def load(stock, self, state_dict):
         stock(self, state_dict)
         vars(self.lr_scheduler).update({name: state_dict[name] for name in OF_A_PLATEAU if name in state_dict})
+
+
+def end_the_epoch_of_a_plateau(trainer: Any, extra_state: dict[str, Any]) -> None:
+    """Tells reduce_lr_on_plateau the loss of the epoch that a checkpoint was saved after: fairseq does so only when it
+    has saved it."""
+    from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+
+    place, loss = extra_state["train_iterator"], extra_state.get("val_loss")
+    if isinstance(trainer.lr_scheduler, ReduceLROnPlateauLRSchedule) and loss is not None:
+        if place.get("iterations_in_epoch") == 0:
+            trainer.lr_step(place["epoch"] - 1, loss)
 
 
 #: the key in ``data_order`` for the shard of the data that is being read

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..ranks import together
-from . import agreement, batches, launching, nonfinite, position_log, precision, resuming, stopping, switches
+from . import agreement, averages, batches, launching, nonfinite, position_log, precision, resuming, stopping, switches
 from .catalogue import on
 from .replace import note
 
@@ -65,6 +65,8 @@ class MendedTrainer(_Trainer):
     def get_train_iterator(
         self, epoch: int, combine: bool = True, load_dataset: bool = True, *args: Any, **kwargs: Any
     ) -> Any:
+        batches.seeds_of_epochs.ahead = epoch - 1 if self.cfg.dataset.update_ordered_indices_seed else 0
+
         def make():
             return super(MendedTrainer, self).get_train_iterator(epoch, combine, load_dataset, *args, **kwargs)
 
@@ -79,6 +81,9 @@ class MendedTrainer(_Trainer):
     def get_valid_iterator(self, *args: Any, **kwargs: Any) -> Any:
         if on("position-log"):
             position_log.warn_of_lost_heads(self)
+        begin_validation = getattr(self.get_criterion(), "begin_validation", None)
+        if begin_validation is not None:
+            begin_validation()
         with batches.evaluation():
             return super().get_valid_iterator(*args, **kwargs)
 
@@ -134,7 +139,8 @@ class MendedTrainer(_Trainer):
     def load_checkpoint(self, filename: str, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         with _if_on("read-together", agreement.one_reads_for_all):
             with _if_on("other-adam", resuming.expecting_an_adam, self.cfg.optimizer):
-                extra_state = super().load_checkpoint(filename, *args, **kwargs)
+                with _if_on("averaged-versions", averages.wanted, self.cfg.ema.store_ema):
+                    extra_state = super().load_checkpoint(filename, *args, **kwargs)
         kept = self.cfg.checkpoint
         if extra_state is None or filename == kept.finetune_from_model:
             return extra_state
@@ -147,8 +153,11 @@ class MendedTrainer(_Trainer):
             resuming.refuse_another_order(filename, extra_state, resuming.data_order(self.cfg))
         if on("order-of-data"):
             resuming.log_another_memory(extra_state, self.cfg)
-        if on("patience") and not kept.reset_meters:
-            resuming.restore_patience(extra_state)
+        if on("patience") and not kept.reset_optimizer:
+            if not kept.reset_meters:
+                resuming.restore_patience(extra_state)
+            if not kept.reset_lr_scheduler:
+                resuming.end_the_epoch_of_a_plateau(self, extra_state)
         return extra_state
 
 

@@ -43,6 +43,7 @@ class SentencePairsConfig(FairseqDataclass):
     num_classes: int = field(default=-1, metadata={"help": "outputs of the head; by itself what labels.txt says"})
     classification_head_name: str = II("criterion.classification_head_name")
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
 
 
 @register_task("sentence_pairs", dataclass=SentencePairsConfig)
@@ -91,7 +92,7 @@ class SentencePairsTask(KeepsDataFacts, SentencePredictionTask):
         if labels.exists():
             parts["target"] = RawLabelDataset(self._targets(labels))
         dataset = NestedDictionaryDataset(parts, sizes=[tokens.sizes])
-        if split == "train":  # another order for each seed
+        if split in ("train", self.cfg.train_subset):  # another order for each seed
             with data_utils.numpy_seed(self.cfg.seed):
                 order = np.random.permutation(len(tokens))
             dataset = SortDataset(dataset, sort_order=[order])

@@ -25,6 +25,7 @@ class SpanPredictionConfig(FairseqDataclass):
     doc_stride: int = field(default=128, metadata={"help": "tokens between the starts of two windows of a text"})
     max_query_length: int = field(default=64, metadata={"help": "tokens after which a question is cut"})
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
 
 
 @register_task("span_prediction", dataclass=SpanPredictionConfig)
@@ -68,7 +69,7 @@ class SpanPredictionTask(OneDictionaryTask):
             )
         sizes = (self.cfg.window, self.cfg.doc_stride, self.cfg.max_query_length)
         windows = list(span_windows.windows_of(arrays, *sizes))
-        is_train = split == "train"
+        is_train = split in ("train", self.cfg.train_subset)
         if is_train:
             windows = span_windows.training_windows(arrays, windows)
             if not windows:

@@ -81,6 +81,16 @@ TINY = "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --e
 TINY += "--dropout 0 --attention-dropout 0 --max-positions 32 --max-epoch 2".split()
 
 
+def test_a_checkpoint_has_the_predictions_of_one_validation(data, tmp_path):
+    more = ("--arch", "roberta_t5", *TINY, "--validate-interval-updates", 2)
+    log = tmp_path / "log"
+    forked.train(training(data / "RTE", tmp_path, *more), log)
+    assert len(validations(log.read_text(), "accuracy")) > 2
+    saved = load_checkpoint(tmp_path / "checkpoint_last.pt")["extra_state"]["metrics"]["valid"]
+    kept = [meter["tensor"] for _, name, kind, meter in saved if kind == "ConcatTensorMeter"]
+    assert [len(tensor) for tensor in kept] == [24, 24, 24]
+
+
 def validations(log, metric):
     found = [json.loads(line[line.index("{") :]) for line in log.splitlines() if f'"valid_{metric}"' in line]
     return [float(entry[f"valid_{metric}"]) for entry in found]

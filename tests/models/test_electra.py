@@ -142,6 +142,8 @@ def test_figures_are_those_of_all_tokens_of_a_validation_whatever_the_batches():
     with metrics.aggregate(new_root=True) as whole:
         criterion.reduce_metrics(one)
     figures = whole.get_smoothed_values()
+    whole.reset()  # an epoch without an update follows
+    assert whole.get_smoothed_values()["loss"] == 0
 
     random = torch.Generator().manual_seed(1)
     tokens, target = given["net_input"]["src_tokens"], given["target"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +115,16 @@ def test_a_window_has_question_text_and_target(task):
         if first:
             seen.add(window.question)
     assert seen == set(range(5))
+
+
+def test_a_training_set_of_any_name_is_one(task, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "data")
+    (tmp_path / "data/train.npz").rename(tmp_path / "data/train1.npz")
+    other = task_on(tmp_path / "data")
+    other.cfg.train_subset = "train1"
+    other.load_dataset("train1")
+    one, theirs = other.datasets["train1"], task.datasets["train"]
+    assert len(one) == len(theirs) and list(one.ordered_indices()) == list(theirs.ordered_indices())
 
 
 def test_padding_and_batches_change_no_answer(task):

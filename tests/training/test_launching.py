@@ -13,10 +13,11 @@ from pathlib import Path
 import preloaded
 import pytest
 import torch
+from fairseq.distributed import utils
 from fairseq_data import binarise, masked_lm, with_plugin
 from forked import error_of, free_port, ranks, train, weights
 
-from fairseq_relpos.mends import agreement, joining, resuming, saving
+from fairseq_relpos.mends import agreement, batches, joining, resuming, saving
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +35,23 @@ def test_two_ranks_equal_one_rank_with_twice_the_batch(data, tmp_path, name):
     runs = ranks(2, arguments(data, tmp_path / "two", *common, arch=arch), tmp_path / "logs")
     assert [run.wait() for run in runs] == [0, 0], runs[0].printed() + runs[1].printed()
     assert_close(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("in_evaluation", [True, False])
+def test_results_of_any_size_are_gathered_in_an_evaluation_on_gpus(monkeypatch, in_evaluation):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(batches.made_for, "evaluation", in_evaluation)
+    monkeypatch.setattr(utils, "get_world_size", lambda group=None: 2)
+    monkeypatch.setattr(utils, "get_rank", lambda group=None: 0)
+    large, gathered = ["x" * 20000], []
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lambda found, data, group: gathered.append(data))
+    if in_evaluation:
+        utils.all_gather_list(large, group="all")
+        assert gathered == [large]
+    else:  # fairseq's own
+        with pytest.raises((ValueError, TypeError, AssertionError)):
+            utils.all_gather_list(large, group="all")
+        assert not gathered
 
 
 @pytest.mark.slow

@@ -82,6 +82,37 @@ def test_the_patience_of_a_learning_rate_goes_on():
     assert rates == [1, 1, 1, 0.5]
 
 
+def test_the_epoch_before_a_resume_counts_for_the_learning_rate(data, tmp_path):
+    """Nothing is ever better than the first validation."""
+    rate = "--lr-scheduler reduce_lr_on_plateau --lr-patience 0 --lr-shrink 0.5 --lr-threshold 1 --lr 1e-6"
+
+    def rate_after(folder, *ends):
+        for end in ends:
+            flags = ("--arch", "roberta_t5", *rate.split(), "--max-epoch", end)
+            train(masked_lm(data, tmp_path / folder, *flags), tmp_path / "log")
+        state = load_checkpoint(tmp_path / folder / "checkpoint_last.pt")["last_optimizer_state"]
+        return state["param_groups"][0]["lr"]
+
+    assert rate_after("parts", 1, 2, 3, 4) == rate_after("whole", 4) < 1e-6
+
+
+def test_patience_begins_anew_with_a_new_optimizer(data, tmp_path):
+    flags = "--arch roberta_t5 --lr 0 --patience 3 --validate-interval-updates 1 --max-update 3"
+    train(masked_lm(data, tmp_path / "one", *flags.split()), tmp_path / "log")
+    more = ("--restore-file", tmp_path / "one" / "checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader")
+    printed = train(masked_lm(data, tmp_path / "two", *flags.split(), *more), tmp_path / "log")
+    assert "early stop" not in printed
+
+
+def test_an_average_begins_with_the_weights_of_a_checkpoint_without_one(data, tmp_path):
+    more = ("--max-update", 2, "--no-epoch-checkpoints")
+    train(arguments(data, tmp_path / "one", *more), tmp_path / "log")
+    start = ("--finetune-from-model", tmp_path / "one" / "checkpoint_last.pt", "--store-ema", "--lr", 0)
+    train(arguments(data, tmp_path / "two", *more, *start), tmp_path / "log")
+    saved, begun = (load_checkpoint(tmp_path / folder / "checkpoint_last.pt") for folder in ("two", "one"))
+    torch.testing.assert_close(saved["extra_state"]["ema"], begun["model"], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
 def test_half_precision_goes_on_from_the_weights_that_it_had(data, tmp_path, precision):
     more = (precision, "--no-epoch-checkpoints", "--dropout", 0, "--attention-dropout", 0)
@@ -119,11 +150,12 @@ def test_a_finished_run_makes_no_further_update(data, tmp_path):
     assert (tmp_path / "run" / "checkpoint_last.pt").read_bytes() == before
 
 
-def test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batches(tmp_path):
+@pytest.mark.parametrize("more", [(), ("--update-ordered-indices-seed",)])
+def test_a_translation_that_stopped_in_a_later_epoch_goes_on_with_the_same_batches(tmp_path, more):
     data = binarise_translation(tmp_path / "corpus")  # 8 batches an epoch
 
     def run(folder, end):
-        flags = f"--max-update {end} --disable-validation --no-epoch-checkpoints".split()
+        flags = [*f"--max-update {end} --disable-validation --no-epoch-checkpoints".split(), *more]
         return train(translation(data, tmp_path / folder, *flags, arch="transformer_t5"), tmp_path / "log")
 
     assert "epoch 003" in run("whole", 23)
@@ -298,6 +330,17 @@ def test_the_most_updates_count_and_not_the_date(tmp_path, lost):
     resuming.put_a_damaged_last_aside(str(last))
     assert resuming.updates_of(str(last)) == 20
     assert (tmp_path / "checkpoint_last.pt.damaged").exists() == (lost == "damaged")
+
+
+def test_an_average_is_not_resumed_from(tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"PK half a file")
+    for name, value in (("checkpoint_avg.pt", 1.0), ("checkpoint_best.pt", 2.0)):
+        state = {"model": {"a": torch.tensor(value)}, "optimizer_history": [{"num_updates": 8}]}
+        torch.save(state, tmp_path / name)
+    torch.save({"model": {}}, tmp_path / "checkpoint_mine.pt")
+    resuming.put_a_damaged_last_aside(str(last))
+    assert load_checkpoint(last)["model"]["a"] == 2
 
 
 @pytest.mark.parametrize("flag", ["continue_once", "finetune_from_model"])
