@@ -333,16 +333,17 @@ class CurrentPass(threading.local):
     starts with an empty one.
     """
 
+    #: the places of the packed tokens in their batch, while --unpad runs a layer
+    real_tokens: Any = None
+    #: what a layer remembers of earlier segments, [M, B, E], while it runs (layers/memory.py)
+    past_MBE: torch.Tensor | None = None
+
     def __init__(self) -> None:
         self.positions: Positions | None = None
         #: position_ids and document_ids for the passes to come, as ``Positions.of`` takes them
         self.given: dict = {}
         #: where the rows of the passes to come are in their streams (``segments.Place``)
         self.place: Any = None
-        #: the places of the packed tokens in their batch, while --unpad runs a layer
-        self.real_tokens: Any = None
-        #: what a layer remembers of earlier segments, [M, B, E], while it runs (layers/memory.py)
-        self.past_MBE: torch.Tensor | None = None
 
     def __deepcopy__(self, memo):
         memo[id(self)] = copy = CurrentPass()

@@ -22,7 +22,8 @@ def find(folder: str | Path) -> tuple[str, list[Path]]:
 def text_settings(folder: str | Path) -> dict[str, Any]:
     """Returns how the text of prepared data was changed, by their manifest.json: ``lowercase`` and ``moses_tokens``."""
     manifest = Path(folder, "manifest.json")
-    return json.loads(manifest.read_text(encoding="utf-8"))["settings"] if manifest.exists() else {}
+    found = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
+    return found.get("settings", {}) if isinstance(found, dict) else {}
 
 
 def sentencepiece_of(path: str | Path) -> Any:

@@ -36,6 +36,7 @@ WHOLE_SETTINGS = (
     "'checkpoint': {{'_name': None, 'save_dir': '{path}', 'patience': -1}}, "
     "'model': Namespace(arch='roberta_{encoding}', seed={seed}, user_dir='/somewhere/{seed}', dropout={dropout}, "
     "position_encoding='{encoding}', position_hparams='{hparams}', position_layers='all', _name='roberta'), "
+    "'lr_scheduler': {{'_name': 'polynomial_decay', 'warmup_updates': {warmup_updates}}}, "
     "'task': {{'_name': '{task}', 'data': '{data}', 'sample_break_mode': none, "
     "'total_num_update': {total_num_update}}}, "
     "'criterion': {{'_name': '{criterion}'}}}}"
@@ -45,7 +46,7 @@ WHOLE_SETTINGS = (
 def finished(path, encoding, seed, loss=4.0, ended=True, files=None, words=40, **settings):
     """The folder of a run with this last validation loss, in nats. files: name -> text, or what becomes JSON."""
     known = {"max_tokens": 4096, "update_freq": 1, "lr": 0.001, "dropout": 0.0, "hparams": "", "task": "masked_lm"}
-    known |= {"max_epoch": 0, "total_num_update": 40}
+    known |= {"max_epoch": 0, "total_num_update": 40, "warmup_updates": 4}
     known |= {"data": "data-bin/text", "criterion": "masked_lm", "encoding": encoding, "seed": seed, "path": path}
     lines = [
         WHOLE_SETTINGS.format(**{**known, **settings}),

@@ -136,10 +136,10 @@ class SameRun:
             or self.conditions_before() != self.conditions
         ):
             return False
-        before, now = (flags_of(text, OF_A_PLACE) for text in (words, read(self.place / "command") or words))
-        if mark == "trained" and in_order(now) != in_order(before):
-            changed = " ".join(word for flag in now if flag not in before for word in flag)
-            fail(f"{self.run} was trained, resumed with other flags ({changed}) and stopped: give them to resume it")
+        begun = read(self.place / "command") or words
+        if mark == "trained" and run_settings.end_of(begun) != run_settings.end_of(words):
+            longer = f"--max-update {run_settings.end_of(begun)}"
+            fail(f"{self.run} was trained, resumed with {longer} and stopped: give {longer} to resume it")
         return True
 
     def need_same_settings(self):
@@ -160,6 +160,7 @@ class SameRun:
     def train(self):
         self.need_same_settings()
         self.place.mkdir(parents=True, exist_ok=True)
+        before, saved = read(self.place / "command"), self.saved()
         self.keep("command", self.words)
         (self.place / "diverged").unlink(missing_ok=True)
         if self.conditions:
@@ -183,12 +184,19 @@ class SameRun:
             print(f"{script()}: error: {message}", file=sys.stderr)
             sys.exit(DIVERGED)
         if code != 0:
+            if before is not None and self.saved() == saved:  # it has not begun
+                self.keep("command", before)
             fail(message)
         self.keep("trained", self.words)  # only now: it says that all updates are done
         if "--rdzv" in os.environ.get("LAUNCH", ""):  # no node is the first, so each keeps the files with the run
             for name in ("command", "conditions", "commit.txt", "machine.txt", "trained"):
                 if (text := read(self.place / name)) is not None:
                     write_text(self.run / name, f"{text}\n")
+
+    def saved(self):
+        """When the last checkpoint was written."""
+        last = self.run / "checkpoint_last.pt"
+        return last.stat().st_mtime_ns if last.exists() else None
 
     def keep(self, name, text):
         write_text(self.place / name, f"{text}\n")

@@ -255,7 +255,7 @@ def vocabulary(
     train: Iterable[Sequence[str]], others: Iterable[Sequence[str]], least: int, known: set[str]
 ) -> list[str]:
     """The words of training that stand there so often, the most frequent ones first; then words that have a vector and
-    stand in other parts alone, so that these change nothing in training."""
+    stand in the other parts alone: the test part must not make a word of training known."""
     count = Counter(word for words in train for word in words)
     special = [UNKNOWN, FIRST, BETWEEN]
     no_words = {*special, *OF_FAIRSEQ}

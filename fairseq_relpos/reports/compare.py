@@ -21,7 +21,7 @@ from . import differences, extrapolation_plot, run_folder
 from .markdown import with_deviation
 from .page import Page, Picture
 from .run_folder import EVALUATED, TEXT, USED, RunFolder
-from .run_settings import HOW_COMPUTED, NOT_GIVEN, batch_of, differing_settings, is_free, may_change, of_the_data
+from .run_settings import HOW_COMPUTED, NOT_GIVEN, OF_A_FOLD, batch_of, counted, differing_settings, is_free, may_change
 from .training_log import tell_variants_apart
 
 #: names of runs in one line
@@ -148,7 +148,9 @@ class Task:
     def settings(self, free: Callable[[str], object]) -> dict[str, dict[str, list[str]]]:
         """Returns setting -> value -> the rows that have it, of those that differ and are not free to."""
         found: dict[str, dict[str, list[str]]] = {}
-        for name, by_value in differing_settings([folder.run.settings for folder in self.folders], free).items():
+        every = [folder.run.settings for folder in self.folders]
+        alike = counted(every)
+        for name, by_value in differing_settings(every, lambda name: name in alike or free(name)).items():
             found[name] = {}
             for value, numbers in by_value.items():
                 rows = [self.folders[number].run.encoding for number in numbers]
@@ -250,17 +252,16 @@ class Task:
 
 
 def prepare(folder: RunFolder) -> None:
-    """Adds to the settings of a run what an update is made of, takes away what follows from its data, and puts its fold
-    in the place of its seed."""
+    """Adds to the settings of a run what an update is made of, and puts its fold in the place of its seed."""
     run, fold = folder.run, folder.facts.get("fold")
     for settings in (run.settings, *run.earlier_settings):
         settings["batch"] = batch_of(settings)
-        for name in of_the_data(settings, in_folds=fold is not None):
-            settings.pop(name, None)
     if changed := differing_settings([*run.earlier_settings, run.settings], may_change):
         told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
         folder.notes.append(f"{folder.path} went on with other settings: {told}")
     if fold is not None:
+        for name in OF_A_FOLD & run.settings.keys():
+            del run.settings[name]
         run.settings["training-seed"], run.seed = str(run.seed), int(fold)
 
 
@@ -277,8 +278,9 @@ def name_rows(folders: Sequence[RunFolder]) -> None:
                 name in ("position-encoding", "position-hparams") or is_free(name) and not name.startswith("position-")
             ),
         )
+        names = [name for name in differs if name not in counted(every)]
         for folder in group:
-            given = [f"{name}={folder.run.settings.get(name, NOT_GIVEN)}" for name in differs]
+            given = [f"{name}={folder.run.settings.get(name, NOT_GIVEN)}" for name in names]
             folder.run.variant = " ".join([folder.run.variant, *given]).strip()
         keys = [(folder.run.variant, folder.run.seed) for folder in group]
         if len(set(keys)) < len(keys):  # fine-tuned from several models

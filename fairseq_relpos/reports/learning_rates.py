@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
+from .run_settings import end_of
 from .training_log import Run, read_run
 
 #: nats that the last validation of a run may be above its best one, and the last training loss above the first
@@ -57,9 +58,10 @@ def tried(place: Path, rates: Sequence[str], encoding: str, seed: str) -> dict[s
 
 
 def is_trained(run: Path) -> bool:
-    """Whether a run of a recipe has come to its end. Its two files differ while it is made longer."""
-    begun, trained = run / "command", run / "trained"
-    return trained.exists() and (not begun.exists() or begun.read_text() == trained.read_text())
+    """Whether a run of a recipe has come to its end, and is not being made longer."""
+    trained = run / "trained"
+    ends = {end_of(path.read_text(encoding="utf-8")) for path in (run / "command", trained) if path.exists()}
+    return trained.exists() and len(ends) == 1
 
 
 def choose(scores: Mapping[str, Sequence[float]], lower: bool, rule: str = "median") -> str | None:

@@ -22,9 +22,6 @@ OF_A_RUN = OF_A_SEED | {
 
 #: flags of what lies in the data of a fold, and of what is counted there
 OF_A_FOLD = {"embedding-file", "max-update", "total-num-update", "warmup-updates"}
-#: flags of a schedule in updates that a recipe counts for --max-epoch
-COUNTED = {"total-num-update", "warmup-updates"}
-
 #: flags that may change while a run goes on: its end, what is written when, and how it is computed
 NO_SETTING = (
     "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
@@ -97,11 +94,22 @@ def free_in_a_recipe(commands: Sequence[str]) -> list[str]:
     return ["lr", "data", *(flag for flag in flags if re.fullmatch(NO_SETTING, flag))]
 
 
-def of_the_data(settings: Mapping[str, str], in_folds: bool = False) -> set[str]:
-    """Returns the settings that follow from the data of a run: those of its fold, and the updates of --max-epoch, of
-    which --max-tokens makes another number with each seed."""
-    by_epochs = all(settings.get(name, "0") not in NOTHING for name in ("max-epoch", "max-tokens"))
-    return (OF_A_FOLD if in_folds else set()) | (COUNTED if by_epochs else set())
+def end_of(command: str) -> str:
+    """The last --max-update of a command, "" without."""
+    return "".join(re.findall(r"--max-update[=' ]+(\d+)", command)[-1:])
+
+
+def counted(runs: Sequence[Mapping[str, str]]) -> set[str]:
+    """Returns the settings of a schedule in updates if they are those of one schedule in epochs: --max-tokens makes
+    another number of batches with each seed. The totals differ by 10 % at most, and the shares of warm-up are equal."""
+    try:
+        totals = [float(run["total-num-update"]) for run in runs]
+        shares = [float(run["warmup-updates"]) / total for run, total in zip(runs, totals)]
+    except (KeyError, ValueError, ZeroDivisionError):
+        return set()
+    by_epochs = all(run.get(name, "0") not in NOTHING for run in runs for name in ("max-epoch", "max-tokens"))
+    are_alike = max(totals) <= 1.1 * min(totals) and max(shares) - min(shares) < 0.005
+    return {"total-num-update", "warmup-updates"} if by_epochs and are_alike else set()
 
 
 # --- the settings of logs ---

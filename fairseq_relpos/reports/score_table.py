@@ -17,7 +17,7 @@ import pandas as pd
 
 from .learning_rates import choose, figure_of, why_diverged
 from .run_folder import splits_of
-from .run_settings import OF_A_SEED, batch_of, flags_of, free_in_a_recipe, of_the_data, other_flags
+from .run_settings import OF_A_FOLD, OF_A_SEED, batch_of, counted, flags_of, free_in_a_recipe, other_flags
 from .training_log import LOG_NAME, read_run
 
 LOSS = "loss"
@@ -131,8 +131,8 @@ def check_alike(table: pd.DataFrame) -> None:
         for key in dict.fromkeys([(*group, ""), (*group, run.fold)]):
             other, before, data = first.setdefault(key, this)
             flags = [flags_of(before), flags_of(command)]
-            counted = set.intersection(*(of_the_data(each, run.fold != other.fold) for each in flags))
-            found = other_flags([before, command], [*free_in_a_recipe([before, command]), *counted], OF_A_SEED)
+            of_the_data = counted(flags) | (OF_A_FOLD if run.fold != other.fold else set())
+            found = other_flags([before, command], [*free_in_a_recipe([before, command]), *of_the_data], OF_A_SEED)
             found += ["the batch"] if batch_of(flags[0]) != batch_of(flags[1]) else []
             found += [f"`--{START}` (given, not given)"] if (START in flags[0]) != (START in flags[1]) else []
             found += ["the data"] if run.fold == other.fold and data and this[2] and data != this[2] else []

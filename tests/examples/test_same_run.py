@@ -91,11 +91,31 @@ def test_a_run_goes_on_with_another_end_other_logs_and_another_machine(same_run,
 def test_a_trained_run_that_was_resumed_and_stopped_is_not_the_trained_one(same_run, tmp_path):
     run = begun(same_run, tmp_path, "--max-update", "9", ended=True)
     begun(same_run, tmp_path, "--max-update", "20")  # and stopped: it has no end of its own
-    with pytest.raises(SystemExit, match=r"resumed with other flags \(--max-update 20\)"):
+    with pytest.raises(SystemExit, match=r"resumed with --max-update 20 and stopped"):
         same_run.SameRun(run, to(run, "--max-update", "9")).is_trained()
     assert not same_run.SameRun(run, to(run, "--max-update", "20")).is_trained()
     begun(same_run, tmp_path, "--max-update", "20", ended=True)
     assert same_run.SameRun(run, to(run, "--max-update", "20")).is_trained()
+    begun(same_run, tmp_path, "--max-update", "20", "--num-workers", "2")  # and stopped: its weights are the same
+    assert same_run.SameRun(run, to(run, "--max-update", "20")).is_trained()
+
+
+def test_a_start_that_fails_at_once_leaves_a_trained_run_as_it_was(same_run, tmp_path):
+    def training(end, then):
+        command = ["bash", "-c", then, "--user-dir", ".", "--max-update", end, "--save-dir", str(tmp_path)]
+        return same_run.SameRun(tmp_path, command)
+
+    saves = f"touch {tmp_path}/checkpoint_last.pt"
+    training("9", saves).train()
+    longer = training("20", "exit 1")
+    with pytest.raises(SystemExit):
+        longer.train()
+    assert training("9", saves).is_trained()
+    longer.command[2] = f"sleep 0.01; {saves}; exit 1"
+    with pytest.raises(SystemExit):
+        longer.train()
+    with pytest.raises(SystemExit, match="resumed with --max-update 20"):
+        training("9", saves).is_trained()
 
 
 def test_a_run_does_not_go_on_with_another_model_and_every_difference_is_named(same_run, tmp_path):

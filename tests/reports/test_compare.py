@@ -294,10 +294,15 @@ def test_a_seed_or_a_fold_may_have_data_of_its_own(tmp_path):
 def test_seeds_are_one_row_whose_updates_are_counted_in_their_epochs(tmp_path):
     def rows(place, **settings):
         runs = [finished(place / f"t5-seed{n}", "t5", n, total_num_update=1000 + n, **settings) for n in SEEDS]
-        return {run["row"] for run in report(runs, tmp_path)["masked_lm"]["runs"]}
+        if "more" in place.name:
+            runs += [finished(place / f"more-seed{n}", "t5", n, total_num_update=9000, **settings) for n in SEEDS]
+        found = report(runs, tmp_path)["masked_lm"]
+        assert not any("total-num-update" in warning for warning in found["warnings"]) or len(found["settings"]) == 1
+        return {run["row"] for run in found["runs"]}
 
     assert rows(tmp_path / "epochs", max_epoch=10) == {"t5"}
     assert len(rows(tmp_path / "updates")) == 3
+    assert len(rows(tmp_path / "more", max_epoch=10)) > 1  # another schedule is another training
 
 
 def test_folds_are_one_row_though_the_schedule_is_counted_in_each(tmp_path):

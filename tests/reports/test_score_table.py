@@ -83,6 +83,9 @@ def test_seeds_differ_in_the_updates_that_max_tokens_gives_and_not_in_others(tmp
     run(tmp_path, 2, flags=by_epochs.format(1050, 63))
     table = score_table.read(score_table.records_of(tmp_path / "runs"))
     score_table.check_alike(table)
+    run(tmp_path, 3, flags=by_epochs.format(1050, 500))
+    with pytest.raises(ValueError, match=r"`--warmup-updates` \(500, 61\)"):
+        score_table.check_alike(score_table.read(score_table.records_of(tmp_path / "runs")))
     for words in (run_ / "trained" for run_ in table.place):
         words.write_text(words.read_text().replace(" '--max-tokens' '4400'", ""))
     with pytest.raises(ValueError, match=r"`--total-num-update` \(1020, 1050\), `--warmup-updates` \(61, 63\)"):
