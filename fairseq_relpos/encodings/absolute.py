@@ -9,7 +9,7 @@ from torch import nn
 
 from ..positions import Positions
 from ..tensors import kept
-from .base import INIT_STD, Dims, PositionEncoding, StackPart, register
+from .base import INIT_STD, Dims, HasModelType, PositionEncoding, StackPart, register
 
 
 @register("none", "wu2021at5")
@@ -74,15 +74,13 @@ class Learned(PositionEncoding):
         return LearnedPositions(self.dims)
 
 
-class SinusoidalPositions(StackPart):
+class SinusoidalPositions(HasModelType, StackPart):
     """fairseq's sinusoids, computed for the length at hand."""
 
     def __init__(self, dims: Dims):
         super().__init__(dims)
         if dims.embed_dim < 4:
             raise ValueError(f"embed_dim={dims.embed_dim}: sinusoids of several frequencies need 4 or more")
-        # follows the model's dtype, as fairseq's table does
-        self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def embed(self, tokens_BT: torch.Tensor, pos: Positions | None = None) -> torch.Tensor:
         rows_BT = position_rows(tokens_BT, self.dims.padding_idx, pos)
@@ -95,7 +93,7 @@ class SinusoidalPositions(StackPart):
         rows."""
         pad = self.dims.padding_idx
         rows = max(64, 1 << (pad + length).bit_length())
-        return _kept_sinusoids(rows, self.dims.embed_dim, pad, self.like_model.dtype, device)
+        return _kept_sinusoids(rows, self.dims.embed_dim, pad, self.model_dtype, device)
 
 
 @kept(maxsize=8)

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..tensors import kept
 from ..terms import full_precision
-from .base import PositionEncoding, StackPart, register
+from .base import HasModelType, PositionEncoding, StackPart, register
 from .tables import DistanceBias
 
 
@@ -25,21 +25,17 @@ def _slopes_on(device, num_heads):
     return slopes(num_heads).to(device)
 
 
-class FixedSlopes(DistanceBias):
+class FixedSlopes(HasModelType, DistanceBias):
     """The fixed slopes. ``right`` is added to the distance of each key to the right of its query."""
-
-    like_model: torch.Tensor
 
     def __init__(self, dims, right):
         super().__init__(dims)
         self.right = right
-        # follows the model's type, so that a model in float64 is exact
-        self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         distance_R = offset_R.abs() + self.right * (offset_R > 0).double()
         slope_H = _slopes_on(offset_R.device, self.dims.num_heads)
-        return (-slope_H[:, None] * distance_R).to(torch.promote_types(self.like_model.dtype, torch.float32))
+        return (-slope_H[:, None] * distance_R).to(torch.promote_types(self.model_dtype, torch.float32))
 
 
 class TrainedSlopes(DistanceBias):

@@ -463,6 +463,20 @@ def check_serves(name: str, causal: bool) -> None:
         raise ValueError(f"{name} serves causal stacks alone, such as a decoder: {why}")
 
 
+class HasModelType(nn.Module):
+    """A part without parameters whose numbers have the type of its model: ``.half()`` or ``.to(dtype)`` changes it."""
+
+    model_dtype = torch.float32
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.model_dtype = torch.get_default_dtype()
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        self.model_dtype = fn(torch.empty(0, dtype=self.model_dtype, device="cpu")).dtype
+        return super()._apply(fn, *args, **kwargs)
+
+
 def normal_table(*shape: int) -> nn.Parameter:
     """A table with N(0, 0.02). A bare Parameter, because fairseq's BERT initialisation
     overwrites every Embedding and Linear that it finds."""
@@ -472,8 +486,9 @@ def normal_table(*shape: int) -> nn.Parameter:
 def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
     """Returns W [outputs, inputs] and b [outputs] or None of a linear map, in float32 at least. Where an adapter (LoRA)
     or quantised weights apply other ones than ``linear.weight``, they are computed from the outputs."""
-    # torchao leaves an nn.Linear and makes its weight a tensor that stands for others
-    if type(linear) is nn.Linear and not hasattr(linear.weight, "__tensor_flatten__"):
+    # torchao leaves an nn.Linear and makes its weight a tensor that stands for others; torch.nn.utils.prune and
+    # weight_norm make it anew in a hook before each call
+    if type(linear) is nn.Linear and not (linear._forward_pre_hooks or hasattr(linear.weight, "__tensor_flatten__")):
         bias = linear.bias
         return full_precision(linear.weight), None if bias is None else full_precision(bias)
     known = [*linear.parameters(), *linear.buffers(), torch.empty(0, device="cpu")]

@@ -3,7 +3,7 @@
 import torch
 
 from ..tensors import kept
-from .base import PositionEncoding, StackPart, register
+from .base import HasModelType, PositionEncoding, StackPart, register
 from .tables import DistanceBias
 
 
@@ -15,16 +15,12 @@ def products(reach: int, width: int, device: torch.device) -> torch.Tensor:
     return ((distance[:, None] * frequency).cos() - 1).sum(1).to(device)
 
 
-class InnerProducts(DistanceBias):
+class InnerProducts(HasModelType, DistanceBias):
     """The products, divided by another number in each head."""
-
-    like_model: torch.Tensor
 
     def __init__(self, dims, width):
         super().__init__(dims)
         self.width = width
-        # follows the model's type, so that a model in float64 is exact
-        self.register_buffer("like_model", torch.empty(0), persistent=False)
 
     def bias_row(self, offset_R: torch.Tensor) -> torch.Tensor:
         reach = offset_R.size(0) // 2
@@ -32,7 +28,7 @@ class InnerProducts(DistanceBias):
         product_R = products(1 << reach.bit_length(), self.width, offset_R.device)[offset_R.abs()]
         heads = self.dims.num_heads
         divisor_H = torch.arange(1, heads + 1, dtype=torch.float64, device=offset_R.device) * (8 / heads)
-        return (product_R / divisor_H[:, None]).to(torch.promote_types(self.like_model.dtype, torch.float32))
+        return (product_R / divisor_H[:, None]).to(torch.promote_types(self.model_dtype, torch.float32))
 
 
 @register("sandwich", "chi2023sandwich")

@@ -11,7 +11,7 @@ from ..layer_numbers import parse_windows, windows_text
 from ..self_attention import PositionedAttention, split_heads
 from ..signature import before_loading, drop_sinusoids, sign
 from ..terms import Terms
-from .cache import Cache, as_padding, check_input, positions_of_pass
+from .cache import Cache, as_padding, check_input, checked_hparams, positions_of_pass
 
 #: what to do about weights of another encoding
 IF_WEIGHTS_DIFFER = "build the module with the encoding and the hparams of these weights"
@@ -97,6 +97,7 @@ class RelPosSelfAttention(Projections, PositionedAttention):
     encoding, by name. has_cls: whether the first token is a [CLS], which some encodings treat apart; None: where
     attention is not causal. backend: how attention is computed, one of ``fairseq_relpos.backends.names()``. window: how
     many tokens away a key may be; the others are hidden, on both sides. None: any number. bias: of the projections.
+    layer: the number of the layer in its stack, from 1, which ``lfhc`` reads.
 
     An encoding that adds positions to the input of a whole stack (learned, sinusoidal, ...) belongs into a
     ``RelPosEncoder``; here it would leave the order of the tokens invisible, of which a warning tells.
@@ -127,12 +128,13 @@ class RelPosSelfAttention(Projections, PositionedAttention):
         bias: bool = True,
         backend: str = "auto",
         window: int | None = None,
+        layer: int = 1,
     ):
         windows = parse_windows(window, 1, "window")
-        dims = Dims(embed_dim, num_heads, max_len, causal, has_cls=has_cls)
+        dims = Dims(embed_dim, num_heads, max_len, causal, layer=layer, has_cls=has_cls)
         super().__init__(dims, dropout, bias)
         self.causal = causal
-        joined: Any = build(encoding, dims, **(hparams or {}))
+        joined: Any = build(encoding, dims, **checked_hparams(hparams))
         self.set_encoding(joined, select(backend), windows[0])
         joined.stack.prepare_bias = self.backend.prepare_bias
         sign_module(joined.stack, joined, windows=windows_text(windows))

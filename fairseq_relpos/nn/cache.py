@@ -58,7 +58,14 @@ class Cache:
         for part in self._parts.values():
             for key, value in part.items():
                 if torch.is_tensor(value):
-                    part[key] = value.index_select(0, order_B.to(value.device))
+                    part[key] = value.index_select(0, torch.as_tensor(order_B, device=value.device))
+
+
+def checked_hparams(hparams: dict[str, Any] | None) -> dict[str, Any]:
+    """ValueError where they are the text that the command line takes."""
+    if isinstance(hparams, str):
+        raise ValueError(f"hparams={hparams!r}: give a dict, such as {{'max_distance': 64}}")
+    return hparams or {}
 
 
 def check_input(x_BTE: Tensor, embed_dim: int) -> None:

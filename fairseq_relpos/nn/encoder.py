@@ -1,6 +1,7 @@
 """A stack of Transformer layers whose self-attention has a position encoding."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from ..layer_numbers import parse_layers, parse_windows, windows_text
 from ..positions import Positions
 from ..real_tokens import RealTokens
 from .attention import CrossAttention, LayerAttention, sign_module
-from .cache import Cache, as_padding, check_input, positions_of_pass
+from .cache import Cache, as_padding, check_input, checked_hparams, positions_of_pass
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -179,7 +180,7 @@ class RelPosEncoder(nn.Module):
         self.checkpoint_activations, self.unpad = checkpoint_activations, unpad
         serving = select(backend)
         #: the encoding with its resolved hyperparameters; the layers have their own
-        first, self.embed_positions, parts = build_stack(encoding, dims, hparams or {}, num_layers, chosen)
+        first, self.embed_positions, parts = build_stack(encoding, dims, checked_hparams(hparams), num_layers, chosen)
         self.hparams, self.reads_cls = {**first.hparams, **first.layer_hparams}, first.reads_cls
         self.embed_positions.prepare_bias = serving.prepare_bias
         sign_module(self.embed_positions, first, position_layers, num_layers, windows_text(windows))
@@ -254,8 +255,10 @@ class RelPosEncoder(nn.Module):
         for layer in self.layers:
             packed = x_TBE if real_tokens is None else real_tokens.pack(x_TBE)
             kept = None if cache is None else cache.of(layer)
-            packed, weights_BHTS, memory_weights_BHTS = self.run(
-                layer, packed, pos, padding_BT, *how, kept, real_tokens, memory_SBE, memory_padding_BS
+            # computed again, a layer would enter its keys into the cache again
+            run = partial(self.run, layer) if cache is None else layer
+            packed, weights_BHTS, memory_weights_BHTS = run(
+                packed, pos, padding_BT, *how, kept, real_tokens, memory_SBE, memory_padding_BS
             )
             x_TBE = packed if real_tokens is None else real_tokens.spread(packed)
             hidden.append(x_TBE.transpose(0, 1))

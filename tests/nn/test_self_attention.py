@@ -8,6 +8,7 @@ import pythons
 import torch
 from loops import inputs, pads, scale_up
 from torch import nn
+from torch.nn.utils import prune
 
 from fairseq_relpos.encodings import ENCODINGS, names_for
 from fairseq_relpos.encodings.base import weights_of
@@ -139,6 +140,35 @@ def test_quantised_projections_of_an_encoding_compute(name, quantised):
             if type(linear) is nn.Linear:
                 setattr(owner, key, quantised(linear))
     torch.testing.assert_close(module(x)[0], wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dape", "deberta", "fire", "transformer_xl", "tupe_r"])
+def test_pruned_projections_of_an_encoding_are_read_as_they_are(name):
+    def pruned(seed):
+        torch.manual_seed(seed)
+        module = attention(name)
+        for part in module.position_encoding.modules():
+            if type(part) is nn.Linear:
+                prune.random_unstructured(part, "weight", 0.5)
+        return module
+
+    one, other, x = pruned(1), pruned(2), inputs()
+    for _ in range(2):
+        one(x)[0].sum().backward()
+    other.load_state_dict(one.state_dict())
+    torch.testing.assert_close(other(x), one(x))
+
+
+def test_an_attention_is_told_the_number_of_its_layer():
+    x, module = inputs(), attention("lfhc", layer=2)
+    other = attention("lfhc")
+    other.load_state_dict(module.state_dict())
+    assert module.position_encoding.dims.layer == 2 and not torch.equal(module(x)[0], other(x)[0])
+
+
+def test_hyperparameters_as_the_command_line_has_them_are_refused():
+    with pytest.raises(ValueError, match="give a dict"):
+        RelPosSelfAttention(WIDTH, HEADS, "shaw", hparams="max_distance=64")
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
