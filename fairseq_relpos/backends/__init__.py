@@ -19,7 +19,7 @@ from .fused import Fused, compilable, unavailable
 from .lean import Lean
 from .sdpa import SDPA
 from .self_check import difference, kind_of
-from .triton import Triton
+from .triton import Triton, why_not_this_mask
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class Auto(Backend):
             logger.info("attention backend: %s (%s)", backend.name, why)
         return backend(terms, v_BHSD, mask, dropout_p, need_weights)
 
+    @torch._disable_dynamo
     def try_out(self, backend: Backend, terms: Terms, v_BHSD: torch.Tensor, mask: Mask, dropout_p: float) -> str | None:
         """Why this machine's Triton kernels are not to be used, or None where they agree with lean. Each kind
         of call is compared once."""
@@ -160,7 +161,9 @@ class Auto(Backend):
         if dropout_p:
             kind += ", dropout"
         if device != "cpu":
-            reason = Triton().refuses(terms, need_weights) or self.distrusted or against
+            reason = (
+                Triton().refuses(terms, need_weights) or why_not_this_mask(terms, mask) or self.distrusted or against
+            )
             if reason is None:
                 return Triton(), kind
             if terms.is_additive_bias:

@@ -18,6 +18,8 @@ from .lean import Lean, groups
 
 #: entries of a head that a program can hold
 WIDEST = 128
+#: the second and third dimension of a grid of CUDA
+MOST_BLOCKS = 65535
 #: the oldest version that was seen to compile the kernels
 OLDEST = (3, 3)
 #: the terms that have a gradient, after q, k and v
@@ -56,7 +58,11 @@ class Triton(Backend):
         """One dense tensor for all layers, but one value an offset where there is nothing else."""
         return Lean().prepare_bias(bias, pos).spread(pos.tgt_len, pos.src_len)
 
+    @torch._disable_dynamo  # torch.compile cannot trace a launch
     def __call__(self, terms, v_BHSD, mask, dropout_p, need_weights):
+        reason = why_not_this_mask(terms, mask)
+        if reason is not None:
+            raise ValueError(f"attention backend {self.name}: {reason}; use auto, lean or eager")
         if dropout_p == 1:
             v_BHSD, dropout_p = 0 * v_BHSD, 0.0
         dtype = torch.promote_types(terms.q_BHTD.dtype, terms.k_BHSD.dtype)
@@ -119,8 +125,20 @@ def why_not_these(terms: Terms) -> str | None:
         return "Triton's interpreter cannot multiply bfloat16, a GPU can"
     if terms.q_BHTD.size(3) > WIDEST:
         return f"queries of {terms.q_BHTD.size(3)} entries, its kernels take {WIDEST}"
+    if max(terms.q_BHTD.shape[:2]) > MOST_BLOCKS:
+        return f"more than {MOST_BLOCKS:,} sentences or heads, which CUDA does not launch at once"
     if max(x.numel() for x in terms.tensors().values()) >= 2**31:
         return "a tensor of 2^31 numbers or more, its kernels count to less"
+    return None
+
+
+def why_not_this_mask(terms: Terms, mask: Mask) -> str | None:
+    """Why the kernels do not compute with this mask; None if they do."""
+    if mask.extra is not None and mask.extra.requires_grad and torch.is_grad_enabled():
+        return "a mask that requires a gradient, its kernels make none"
+    is_plane = mask.extra is not None or mask.documents_BS is not None
+    if is_plane and terms.q_BHTD.size(2) * terms.k_BHSD.size(2) >= 2**31:
+        return "a mask of 2^31 numbers or more, its kernels count to less"
     return None
 
 
@@ -142,12 +160,12 @@ def near_offsets(terms: Terms) -> range | None:
     tgt_len, src_len = terms.q_BHTD.size(2), terms.k_BHSD.size(2)
     firsts, lasts = zip(*(ends_of_runs(x, tgt_len, src_len) for x in used))
     near = range(min(firsts), max(lasts) + 1)
-    return near if 2 * len(near) + FAR_FROM < tgt_len + src_len else None
+    return near if near and 2 * len(near) + FAR_FROM < tgt_len + src_len else None
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of one call that have no gradient. padding_BS and cls_BS [1|B, S] int8; tiles: those of each
+    """The arguments of one call that have no gradient. padding_BS [B, S] and cls_BS [1|B, S] int8; tiles: those of each
     kernel; near: ``near_offsets``."""
 
     scale: float
@@ -182,7 +200,7 @@ class Settings:
             # a query that sees no key at all attends to all of them, as in the reference: then nothing is left out
             mask.causal and no_more_queries and all(x is None for x in (padding_BS, mask.extra, mask.documents_BS)),
             window,
-            None if padding_BS is None else padding_BS.to(torch.int8).contiguous(),
+            None if padding_BS is None else padding_BS.expand(len(terms.q_BHTD), -1).to(torch.int8).contiguous(),
             # the kernels know no documents
             replace(mask, padding_BS=None, causal=False, window=None if no_more_queries else mask.window).additive(
                 terms, torch.float32

@@ -806,7 +806,8 @@ def forward(
     t0, h, b = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2).to(tl.int64)
     t = t0 + tl.arange(0, M)
     q_MD = load_tile(call, q, b, h, t, tgt_len(call), D)
-    peak_M = tl.full([M], float("-inf"), tl.float32)
+    # not -inf, from which a tile of -inf alone would make NaN
+    peak_M = tl.full([M], OUTSIDE, tl.float32)
     total_M = tl.zeros([M], tl.float32)
     state = (peak_M, total_M, tl.zeros([M, DV], tl.float32))
     begin, end = first_key(call, t0, M), end_of_keys(call, t0, M)

@@ -266,6 +266,43 @@ def test_any_other_mask(extra):
     assert_equals_eager(*make("bias of an offset", 7, 7, batch=2), Mask(extra=extra.to(DEVICE)))
 
 
+def test_a_mask_that_learns_is_refused():
+    terms, v = make("bias of an offset", 7, 7)
+    mask = Mask(extra=torch.randn(7, 7, device=DEVICE, requires_grad=True))
+    with pytest.raises(ValueError, match="a mask that requires a gradient, its kernels make none; use auto"):
+        Triton()(terms, v, mask, 0.0, False)
+    with torch.no_grad():
+        assert Triton()(terms, v, mask, 0.0, False)[0].isfinite().all()
+
+
+def test_pads_of_one_sentence_are_those_of_all():
+    assert_equals_eager(*make("bias of an offset", 7, 7, batch=2), Mask(padding(7)[1:]))
+
+
+def test_a_tile_of_keys_may_be_hidden_by_its_bias():
+    terms, v = make("bias of an offset", 64, 64)
+    offsets = torch.arange(-63, 64, device=DEVICE)
+    local = torch.zeros(1, 127, device=DEVICE).masked_fill(offsets.abs() > 5, float("-inf"))
+    assert_equals_eager(replace(terms, rows=None, bias_row=local), v)
+
+
+def test_a_table_of_one_row():
+    terms, v = make("content", 100, 100)
+    assert_equals_eager(replace(terms, rows=lambda offset: 0 * offset, A=table(1, 1, D)), v)
+
+
+def test_more_sentences_than_a_grid_holds_are_refused():
+    terms, _ = make("content", 1, 1)
+    many = terms.q_BHTD.expand(65536, -1, -1, -1)
+    assert "65,535 sentences" in backend.why_not_these(replace(terms, q_BHTD=many, k_BHSD=many))
+
+
+def test_torch_compile_calls_it_as_it_is():
+    terms, v = make("bias of an offset", 7, 7)
+    found = torch.compile(lambda v: 2 * Triton()(terms, v, Mask(), 0.0, False)[0], backend="eager")(v)
+    torch.testing.assert_close(found, 2 * Triton()(terms, v, Mask(), 0.0, False)[0])
+
+
 def test_heads_of_another_layout_and_of_two_dtypes():
     """As attention has them: q, k, v [T, B H, D] in memory; some encodings add float32 to q."""
     terms, v = make("query rows", 7, 7, batch=2)
