@@ -144,5 +144,5 @@ def test_a_checkpoint_of_another_dictionary_is_refused(workplace, start, tmp_pat
     torch.save({}, other)
     (other.parent / "conditions").write_text("dictionary 0123\n")
     line = fails(workplace, "run.sh", "finetune", "at5", other, **places)
-    assert "is not the one that" in line and "--vocabulary of its data" in line
+    assert "is not the one that" in line and "the vocabulary of its data" in line
     assert not (tmp_path / "runs").exists()
