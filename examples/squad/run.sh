@@ -84,7 +84,7 @@ scoring() { echo "$METRIC, $N_BEST answers of at most $MAX_ANSWER_LENGTH tokens,
 
 evaluate() {
   finetune "$@"
-  if [ ! -e "$run/scored" ] && [ "$run/results.json" -nt "$checkpoint" ]; then return 0; fi # of before there was `scored`
+  if [ ! -e "$run/scored" ] && [ "$run/results.json" -nt "$checkpoint" ]; then return 0; fi # older runs have no `scored`
   is_current scored "$(scoring)" "$checkpoint" || predict valid
 }
 

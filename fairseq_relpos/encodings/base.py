@@ -484,8 +484,8 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
-    """Returns W [outputs, inputs] and b [outputs] or None of a linear map, in float32 at least. Where an adapter (LoRA)
-    or quantised weights apply other ones than ``linear.weight``, they are computed from the outputs."""
+    """Returns W [outputs, inputs] and b [outputs] or None of a linear map, in float32 at least. Where an adapter,
+    quantised weights or a hook apply other ones than ``linear.weight``, they are computed from the outputs."""
     # torchao leaves an nn.Linear and makes its weight a tensor that stands for others; torch.nn.utils.prune and
     # weight_norm make it anew in a hook before each call
     if type(linear) is nn.Linear and not (linear._forward_pre_hooks or hasattr(linear.weight, "__tensor_flatten__")):

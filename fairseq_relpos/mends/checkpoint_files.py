@@ -83,7 +83,7 @@ def install() -> None:
 
     finding = ("last-whole-checkpoint", "starting-file", "order-of-data", "no-more-updates", "signals")
     replace(checkpoint_utils, "load_checkpoint", *finding)(load_checkpoint)
-    reads = ("checked-checkpoints", "other-adam", "read-together")
+    reads = ("checked-checkpoints", "other-adam", "averaged-versions", "read-together")
     replace(checkpoint_utils, "load_checkpoint_to_cpu", *reads)(load_checkpoint_to_cpu)
     replace(checkpoint_utils, "save_checkpoint", "whole-files", "signals")(save_checkpoint)
     replace(FairseqOptimizer, "load_state_dict", "overrides", "given-adam-settings")(load_optimizer)

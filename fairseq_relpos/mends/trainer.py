@@ -181,6 +181,8 @@ ACT = (
     "switches",
     "new-masks",
     "every-batch-counts",
+    "same-batches",
+    "averaged-versions",
     "half-precision-on-cpus",
     "patience",
     "nonfinite",
