@@ -117,8 +117,10 @@ class Wrong(Exception):
 
 #: words of an equation that stand upright
 FUNCTIONS = "log exp sin cos min max".split()
-GREEK = "gamma lambda theta psi Phi".split()
-UPRIGHT = "clip clamp bucket MLP relu sigmoid sign ceil reset sinusoid npos layer CLS".split()
+GREEK = "beta delta gamma lambda theta psi Phi".split()
+UPRIGHT = (
+    "clip clamp base bucket MLP leaky relu sigmoid softmax softplus sign ceil reset sinusoid npos layer CLS".split()
+)
 
 
 def braced(text, opening):
@@ -134,11 +136,11 @@ def braced(text, opening):
 def typeset(equation):
     """A docstring's equation in TeX, as matplotlib reads it."""
     text = re.sub(r"U\{(.*?)\}", r"U\\{\1\\}", equation)
-    for begin in (r"sqrt(?=\()", r"\^(?=\()"):
+    for begin in (r"sqrt(?=\()", r"[\^_](?=\()"):
         while match := re.search(rf"(?<!\\){begin}", text):
             whole = braced(text, match.end())
             text = f"{whole[: match.start()]}\\{match[0]}{whole[match.end() :]}"
-    text = text.replace(r"\^", "^").replace("~", r"\sim ").replace("..", r"\ldots ")
+    text = re.sub(r"\\([\^_])", r"\1", text).replace("~", r"\sim ").replace("...", "..").replace("..", r"\ldots ")
     text = re.sub(r"(?<=[\w)\]])\.(?=[\w(\[])", r" \\cdot ", text)
     text = re.sub(r"_([A-Za-z0-9]+)", r"_{\1}", text)
     text = re.sub(r"\bsum(?=_)", r"\\sum", text)

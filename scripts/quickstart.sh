@@ -47,6 +47,7 @@ recipe=examples/roberta_small
 text=$QUICKSTART/text
 
 source=${texts[*]:-documentation of Python and its packages}
+[ ${#texts[@]} = 0 ] || source+=" (cksum $(cat "${texts[@]}" | cksum))"
 if [ -e "$text/source.txt" ] && [ "$source" != "$(cat "$text/source.txt")" ]; then
   die "$QUICKSTART was made from $(cat "$text/source.txt"): add --out DIR for another folder, or remove it"
 fi

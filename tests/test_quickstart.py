@@ -102,3 +102,7 @@ def test_a_folder_made_from_other_text_is_not_mixed_with_this_one(tmp_path):
     done = quickstart(tmp_path, "--text", "mine.txt", "--out", "out")
     assert done.returncode == 1
     assert "was made from other.txt" in done.stderr
+    # nor with what the file was before
+    (tmp_path / "out" / "text" / "source.txt").write_text(f"{text}\n")
+    done = quickstart(tmp_path, "--text", "mine.txt", "--out", "out")
+    assert done.returncode == 1 and f"was made from {text}: add" in done.stderr

@@ -120,6 +120,9 @@ def test_an_equation_keeps_its_brackets_powers_and_words(make_site):
     assert make_site.typeset("f_c = 10000^(-c / (E/2 - 1)), c = 1..E") == (
         r"f_{c} = 10000^{-c / (E/2 - 1)},\quad c = 1\ldots E"
     )
+    assert make_site.typeset("q P_(i-1) ... k softplus(beta_t)") == (
+        r"q P_{i-1} \ldots  k \mathrm{softplus}(\beta _{t})"
+    )
     with pytest.raises(make_site.Wrong, match="a bracket that is not closed: sqrt"):
         make_site.typeset("sqrt(d")
 

@@ -3,11 +3,13 @@
     fetch(LIST, FOLDER, OFFLINE, [FILE...])      -> FOLDER/FILE, for every FILE
 
 LIST: downloads.txt of a recipe. OFFLINE: a folder that has the files or their archives, plain, .xz or .gz; empty: the
-network. All addresses are tried before the first text is downloaded, so that a dead link is known within seconds. Lines
-of LIST with the same files are mirrors: the first that answers is used.
+network. A file that FOLDER has already is kept, unless OFFLINE has another one, or it has not the digest of LIST. All
+addresses are tried before the first text is downloaded, so that a dead link is known within seconds. Lines of LIST with
+the same files are mirrors: the first that answers is used.
 """
 
 import contextlib
+import filecmp
 import gzip
 import os
 import shutil
@@ -61,12 +63,17 @@ def fetch(list_path, folder, offline, names, sha1=None):
     unknown = set(names).difference(*sources)
     if unknown:
         fail(f"{', '.join(sorted(unknown))}: not in {list_path}")
-    wanted = [name for name in names if not (folder / name).exists()]
+    digests = {one.archive: one.digest for of_files in sources.values() for one in of_files if one.digest != "-"}
+    digests |= {name: f"sha1:{digest}" for name, digest in (sha1 or {}).items()}
+    kept = {name for name in names if (folder / name).exists() and has_digest(folder / name, digests.get(name))}
+    wanted = [name for name in names if name not in kept or offline and name not in digests]
     needed = []
     for provides, alternatives in sources.items():
         missing = [name for name in wanted if name in provides]
         if offline:
             missing = [name for name in missing if not copied(Path(offline), name, folder / name)]
+            if not any(Path(offline, source.archive).is_file() for source in alternatives):
+                missing = [name for name in missing if name not in kept]
         if missing:
             needed.append((alternatives, missing))
     archives = [located(alternatives, folder, offline) for alternatives, _ in needed]
@@ -79,12 +86,23 @@ def fetch(list_path, folder, offline, names, sha1=None):
         check_digest(place, source)
         for name in missing:
             extract(place, name, folder / name)
-    for name in wanted if sha1 else []:
-        found = digest_of("sha1", folder / name)
-        if found != sha1[name]:
-            (folder / name).unlink()
-            where = f"--offline {offline}" if offline else "the archive"
-            fail(f"{name} of {where} has sha1 {found}, not {sha1[name]}: it is another text; get it elsewhere")
+    where = f"--offline {offline}" if offline else "the archive"
+    others = [name for name in wanted if not has_digest(folder / name, digests.get(name))]
+    found = [f"{name} of {where} has {described(folder / name, digests[name])}" for name in others]
+    for name in others:
+        (folder / name).unlink()
+    if others:
+        fail(f"{'; '.join(found)}: it is another text; get it elsewhere")
+
+
+def has_digest(path, digest):
+    """Whether the file has the digest, if one is given."""
+    return not digest or digest_of(digest.partition(":")[0], path) == digest.partition(":")[2]
+
+
+def described(path, digest):
+    kind, expected = digest.split(":")
+    return f"{kind} {digest_of(kind, path)}, not {expected}"
 
 
 def sacrebleu_set(name, files, folder, source):
@@ -127,12 +145,14 @@ def write(file, target, expected_bytes=None):
         found = os.path.getsize(part)
         if expected_bytes is not None and found != int(expected_bytes):
             raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
+        if target.exists() and filecmp.cmp(part, target, shallow=False):
+            shutil.copystat(target, part)  # what was made from it stays newer
 
 
 def located(alternatives, folder, offline):
     """Returns the archive on this machine, or else the first address that answers."""
     for source in alternatives:
-        for place in [folder / source.archive, *([Path(offline) / source.archive] if offline else [])]:
+        for place in [*([Path(offline) / source.archive] if offline else []), folder / source.archive]:
             if source.archive != "-" and place.is_file():
                 return source, str(place)
     archives = [source.archive for source in alternatives if source.archive != "-"]
@@ -170,10 +190,8 @@ def check_digest(path, source):
     if source.digest == "-":
         print(f"{path}: unchecked, no digest of it is known; its sha256 is {digest_of('sha256', path)}")
         return
-    kind, expected = source.digest.split(":")
-    found = digest_of(kind, path)
-    if found != expected:
-        fail(f"{path} has {kind} {found}, not {expected}: remove it and run again, or {source.hint}")
+    if not has_digest(path, source.digest):
+        fail(f"{path} has {described(path, source.digest)}: remove it and run again, or {source.hint}")
 
 
 def extract(archive, name, target):

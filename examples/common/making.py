@@ -16,9 +16,10 @@ VOCABULARY_FILES = ("spm.model", "encoder.json", "vocab.bpe", "tokenizer.json", 
 SPLITS = ("train", "valid", "test")
 #: what the data are made of
 SOURCES = "sources.txt"
-#: what is removed when data are made again: first the dictionary, which says that the rest is there, and comes last
+#: what is removed when data are made again: first sources.txt and the dictionary, which say that the rest is there, and
+#: come last
 MADE = (
-    *("dict*.txt", "counts.json"),
+    *(SOURCES, "dict*.txt", "counts.json"),
     *(f"{split}{end}" for split in SPLITS for end in ("*.bin", "*.idx", ".npz", ".json")),
 )
 
@@ -80,8 +81,8 @@ def make(out, sources, build, vocabulary=None):
     out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in sources)
     with locked(out), in_one_line(out):
-        if any(out.glob("dict*.txt")):
-            if (out / SOURCES).exists() and (out / SOURCES).read_text(encoding="utf-8") == text:
+        if (out / SOURCES).exists():
+            if (out / SOURCES).read_text(encoding="utf-8") == text:
                 return say(f"{out} is ready")
             say(f"the text or the vocabulary's settings have changed: {out} is made again")
         work = out / "work"
@@ -104,7 +105,7 @@ def put_in_place(work, out):
         path.unlink()
     if (work / "made" / "text").exists():
         shutil.rmtree(out / "text", ignore_errors=True)
-    for path in [work / SOURCES, *made]:
+    for path in [*made, work / SOURCES]:
         os.replace(path, out / path.name)
     return [path.name for path in made]
 

@@ -16,9 +16,10 @@ from messages import fail, say
 
 from fairseq_relpos.atomic_files import write_text
 from fairseq_relpos.command_line import Parser
+from fairseq_relpos.vocabulary_files import text_settings
 
 
-def prepare(arguments, own_texts=None):
+def prepare(arguments, own_texts):
     """own_texts: returns the texts of the recipe, for a call without any."""
     parser = Parser(prog="prepare.sh")
     parser.add_argument("out", metavar="OUT", nargs="?", type=Path, default=Path(setting("DATA")))
@@ -28,8 +29,11 @@ def prepare(arguments, own_texts=None):
         parser.add_argument(f"--{split}", nargs="+", action="extend", default=[], metavar="PREFIX")
     given = parser.parse_args(arguments)
     texts = {split: vars(given)[split] for split in SPLITS}
-    if own_texts and not any(texts.values()):
-        texts = own_texts(given.out / "own", getattr(given, "offline", None))
+    offline = getattr(given, "offline", None)
+    if not any(texts.values()):
+        texts = own_texts(given.out / "own", offline)
+    elif offline:
+        fail("--offline is for the texts that are downloaded, and texts were given")
     if not all(texts.values()):
         fail("a text is missing: give --train, --valid and --test, as the first lines of prepare.sh show")
     if len(texts["valid"]) > 1:
@@ -48,7 +52,7 @@ class ParallelData:
         self.joined = {numbered("test", len(test) + place): times for place, times in enumerate(joined_lengths())}
         self.tests = [split for split in (*self.texts, *self.joined) if split.startswith("test")]
         self.vocabulary = given_vocabulary()
-        self.one_dictionary = setting("JOINED_DICTIONARY") == "yes"
+        self.one_dictionary = setting("JOINED_DICTIONARY", "yes", "no") == "yes"
 
     def sources(self):
         """Returns a line for each file and setting that the data are made of."""
@@ -109,6 +113,8 @@ class ParallelData:
     def encode_split(self, work, split, limits=None):
         """limits: those of ``unfit``, in training. A test set is never shortened: a longer sentence is refused, which
         fairseq would do when the training is over."""
+        from fairseq_relpos.finetuning.vocabulary import refuse_unknown  # imports torch
+
         encoders = [corpus.Encoder(work, side) for side in self.languages]
         dropped, kept, most = Counter(), 0, number("MAX_POSITIONS")
         with corpus.writing(*(work / f"{split}.pieces.{side}" for side in self.languages)) as files:
@@ -128,6 +134,8 @@ class ParallelData:
         counts = [f"{e.language} {e.tokens:,} tokens, {e.unknown:,} unknown" for e in encoders]
         left_out = [f"left out: {count:,} {reason}" for reason, count in dropped.items()]
         print("; ".join([f"{split}: {kept:,} pairs", *counts, *left_out]))
+        for one in encoders if self.vocabulary else []:
+            refuse_unknown(one.unknown / one.tokens, f"pieces of {split}.{one.language}", self.vocabulary)
 
     def pairs(self, work, split):
         """Yields the source and the target of each sentence."""
@@ -206,6 +214,9 @@ def given_vocabulary():
     folder = Path(setting("VOCABULARY"))
     if not all((folder / name).exists() for name in ("spm.model", "dict.txt")):
         fail(f"no spm.model and dict.txt in VOCABULARY={folder}: give a folder that prepare.sh of a recipe has written")
+    changed = [name for name in ("lowercase", "moses_tokens") if text_settings(folder).get(name)]
+    if changed:
+        fail(f"VOCABULARY={folder} is of text that was changed ({', '.join(changed)}), which this recipe does not do")
     return folder
 
 
@@ -235,7 +246,7 @@ def wmt_texts(folder, offline):
     training text of WMT17 is."""
     languages = [setting("SOURCE"), setting("TARGET")]
     train, valid, tests = (setting(name).split() for name in ("TRAIN_TEXTS", "VALID_TEXT", "TEST_TEXTS"))
-    tokenised = setting("TEXT") == "tokenised"
+    tokenised = setting("TEXT", "raw", "tokenised") == "tokenised"
     models = [f"truecase-model.{side}" for side in languages] if tokenised else []
     # the small ones first: a missing one is then known soon
     names = [f"{text}.{side}" for text in (*valid, *tests, *train) for side in languages]
@@ -255,13 +266,10 @@ def tokenise(folder, target, language, texts):
     """Tokenises texts as WMT17 did: normalised, hyphens split, truecased."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer, MosesTruecaser
 
-    missing = [f"{text}.{language}" for text in texts if not (target / f"{text}.{language}").exists()]
-    if not missing:
-        return
     normalise = MosesPunctNormalizer(lang=language).normalize
     split = MosesTokenizer(lang=language).tokenize
     truecase = MosesTruecaser(load_from=f"{folder}/truecase-model.{language}").truecase
-    for name in missing:
+    for name in (f"{text}.{language}" for text in texts):
         with open(folder / name, encoding="utf-8", newline="\n") as file:
             tokens = [split(normalise(line.strip()), aggressive_dash_splits=True, return_str=True) for line in file]
         write_text(target / name, "".join(truecase(line, return_str=True) + "\n" for line in tokens))

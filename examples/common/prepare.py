@@ -254,13 +254,14 @@ def pretraining_texts(folder, offline, workers):
     fetch(HERE / "downloads.txt", folder, offline, names)
     for name in dumps:
         text, part = folder / f"{name}.text", folder / f"{name}.text.part"
-        if text.is_dir():
+        if text.is_dir() and text.stat().st_mtime >= (folder / name).stat().st_mtime:
             continue
         say(f"wikiextractor: the text of {name} (hours)")
         shutil.rmtree(part, ignore_errors=True)
         flags = ["--json", "--no-templates", "--quiet", "--processes", workers, "-o", part, folder / name]
         if subprocess.call(["wikiextractor", *map(str, flags)]):
             fail(f"wikiextractor failed on {folder / name}")
+        shutil.rmtree(text, ignore_errors=True)
         part.rename(text)
     return [folder / (f"{name}.text" if name in dumps else name) for name in names]
 
@@ -268,7 +269,6 @@ def pretraining_texts(folder, offline, workers):
 KINDS = {
     **{kind.__name__: kind for kind in (text, language_model, squad, glue, classification, pretraining)},
     "questions": question_text.prepare,
-    "parallel": parallel_text.prepare,
     "toy": lambda arguments: parallel_text.prepare(arguments, parallel_text.toy_texts),
     "wmt": lambda arguments: parallel_text.prepare(arguments, parallel_text.wmt_texts),
 }

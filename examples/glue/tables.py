@@ -66,10 +66,14 @@ def get(list_path, folder, offline, tasks):
         missing += lacking
     if missing:
         fail(f"--offline {offline} lacks {', '.join(missing)} (plain, .xz or .gz): add them, or leave these tasks out")
+    if offline:  # a table of an earlier folder would be mixed with these
+        for task in tasks:
+            for path in Path(folder, task).glob("*.tsv"):
+                if f"{task}/{path.name}" not in names:
+                    path.unlink()
     tables = [name for name in names if name.startswith("MRPC/") or name == DIAGNOSTIC]  # no archive provides them
     fetch(list_path, folder, offline, [name for name in names if name not in tables])
     for name in tables:
-        if not Path(folder, name).exists():
-            copied(Path(offline), name, Path(folder, name))
+        copied(Path(offline), name, Path(folder, name))
     if MSR[0] in names:
         make_mrpc(Path(folder))

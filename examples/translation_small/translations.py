@@ -26,6 +26,8 @@ from fairseq_relpos.reports import translation_scores  # noqa: E402
 SOURCE, TARGET, TEXT = (os.environ[name] for name in ("SOURCE", "TARGET", "TEXT"))
 DATA, CHECKPOINT = Path(os.environ["DATA"]), Path(os.environ["CHECKPOINT"])
 IS_TOKENISED = TEXT == "tokenised"
+if TEXT not in ("raw", "tokenised"):
+    fail(f"TEXT={TEXT}: give raw or tokenised")
 
 
 def write(path, lines):

@@ -4,8 +4,10 @@ is complete or not there.
 """
 
 import hashlib
+import itertools
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -371,3 +373,5 @@ def prepare_all(name: str, texts: str | Path, out: str | Path, **settings: Any) 
         checked(task, divided(examples, fold))
     for fold in folds:
         print(f"fold {fold} of {make(task, texts, f'{out}-fold{fold}', fold=fold, **settings)}")
+    for fold in itertools.takewhile(lambda fold: Path(f"{out}-fold{fold}").is_dir(), itertools.count(len(folds))):
+        shutil.rmtree(f"{out}-fold{fold}")  # of an earlier file with more folds

@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import os
 import re
+import shutil
 import subprocess
 import tarfile
 import threading
@@ -111,6 +113,53 @@ def test_a_text_has_to_be_the_known_one_where_its_digest_is_listed(tmp_path, arc
     with pytest.raises(SystemExit, match=f"a.en of --offline .* has sha1 {digest}, not 000"):
         fetch(tmp_path / "list.txt", tmp_path / "out", str(tmp_path), ["a.en"], sha1={"a.en": "0" * 40})
     assert not (tmp_path / "out" / "a.en").exists()
+
+
+def test_another_file_than_the_listed_one_is_never_kept(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    from fetching import fetch
+
+    out, offline = tmp_path / "out", tmp_path / "offline"
+    for folder in (out, offline):
+        folder.mkdir()
+        (folder / "a.json").write_text("error page")
+    digest = hashlib.sha256(b"right").hexdigest()
+    (tmp_path / "list.txt").write_text(f"a.json a.json sha256:{digest} {DEAD}\n")
+    for given in ("", str(offline)):
+        for _ in range(2):
+            with pytest.raises(SystemExit, match=f"not {digest}"):
+                fetch(tmp_path / "list.txt", out, given, ["a.json"])
+    (offline / "a.json").write_text("right")
+    fetch(tmp_path / "list.txt", out, str(offline), ["a.json"])
+    assert (out / "a.json").read_text() == "right"
+    # of several files with digests all others are named at once, also where the folder had them before
+    (out / "a.en").write_text("other")
+    (offline / "a.en").write_text("another")
+    (offline / "a.de").write_text("another")
+    with pytest.raises(SystemExit, match="a.en of .*; a.de of "):
+        known = {"a.en": hashlib.sha1(b"en\n").hexdigest(), "a.de": hashlib.sha1(b"de\n").hexdigest()}
+        fetch(listed(tmp_path, "-"), out, str(offline), ["a.en", "a.de"], sha1=known)
+    assert not (out / "a.en").exists() and not (out / "a.de").exists()
+
+
+def test_a_given_folder_comes_before_files_of_an_earlier_one(tmp_path, archive, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    from fetching import fetch
+
+    out, offline = tmp_path / "out", tmp_path / "offline"
+    out.mkdir()
+    offline.mkdir()
+    (out / "a.tgz").write_text("stale")
+    (out / "a.de").write_text("of a download\n")
+    (out / "a.en").write_text("same\n")
+    os.utime(out / "a.en", (1, 1))
+    (offline / "a.en").write_text("same\n")
+    fetch(listed(tmp_path, "-"), out, str(offline), ["a.en", "a.de"])
+    assert (out / "a.en").stat().st_mtime == 1 and (out / "a.de").read_text() == "of a download\n"
+    (offline / "a.en").write_text("new\n")
+    shutil.move(archive, offline)
+    fetch(tmp_path / "list.txt", out, str(offline), ["a.en", "a.de"])
+    assert (out / "a.en").read_text() == "new\n" and (out / "a.de").read_text() == "de\n"
 
 
 def entries(path):

@@ -120,3 +120,12 @@ def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_pa
     header, first, second = PAIRS.splitlines()
     assert (out / "MRPC/train.tsv").read_text().splitlines() == [header, first]
     assert (out / "MRPC/dev.tsv").read_text().splitlines() == [header, second]
+    # other tables, in another folder: no table of before remains
+    (tmp_path / "other/RTE").mkdir(parents=True)
+    for name in ("train", "dev"):
+        (tmp_path / f"other/RTE/{name}.tsv").write_text("other\n")
+    get(tmp_path / "downloads.txt", out, tmp_path / "other", ["RTE"])
+    assert {path.name: path.read_text() for path in (out / "RTE").iterdir()} == {
+        "train.tsv": "other\n",
+        "dev.tsv": "other\n",
+    }

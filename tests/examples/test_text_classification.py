@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import json
 import lzma
+import os
 import random
 import re
 import subprocess
@@ -111,12 +112,16 @@ def test_from_texts_to_the_scores_of_a_run_and_of_a_sweep(trec):
 
 
 def test_the_test_part_is_scored_until_the_results_have_its_score(tmp_path):
-    script = f"""evaluate() {{ :; }}; score() {{ echo scored; }}; run=. EVALUATED=best.pt
+    script = f"""evaluate() {{ :; }}; score() {{ echo scored; }}; run=. data=. EVALUATED=best.pt
     eval "$(sed -n '/^test_part/,/^}}/p' {RECIPE}/run.sh)"; test_part"""
     (tmp_path / "test.predictions.tsv").touch()
+    (tmp_path / "test.npz").touch()
+    os.utime(tmp_path / "test.npz", (1, 1))
     for results, printed in (({"metrics": {}}, "scored\n"), ({"metrics": {}, "test": {}}, "")):
         (tmp_path / "results.json").write_text(json.dumps(results))
         assert subprocess.check_output(["bash", "-c", script], cwd=tmp_path, text=True) == printed
+    os.utime(tmp_path / "results.json", (0, 0))  # the test part was prepared again
+    assert subprocess.check_output(["bash", "-c", script], cwd=tmp_path, text=True) == "scored\n"
 
 
 @pytest.mark.slow
@@ -261,6 +266,11 @@ def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
         train = {data.digest(one) for one in data.parts_of(tmp_path, task, fold)["train"]}
         assert not train & set(tested[-len(parts["test"]) :]) and texts["train"]
     assert len(tested) == 200 and len(set(tested)) == 100
+    # fewer folds leave none of before
+    rows = [(n // 2 % 5, n % 2, f"some words {n // 2}") for n in range(200)]
+    write(tmp_path / "other/CR/all.tsv", rows, "fold\tlabel\tsentence")
+    data.prepare_all("CR", tmp_path / "other", tmp_path / "CR", longest=9)
+    assert sorted(path.name for path in tmp_path.glob("CR-fold*")) == [f"CR-fold{fold}" for fold in range(5)]
 
 
 def test_without_a_validation_part_a_tenth_of_the_sentences_is_held_out(tmp_path):

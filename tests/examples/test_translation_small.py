@@ -107,6 +107,57 @@ def test_files_are_cleaned_filtered_and_noticed_when_they_change(tmp_path, monke
     assert re.search(r"valid: pair 1 has \d+ tokens, and MAX_POSITIONS=4: set a larger one", message)
 
 
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ("JOINED_DICTIONARY=true", "JOINED_DICTIONARY=true: give yes or no"),
+        ("VOCABULARY=given", "VOCABULARY=given is of text that was changed (lowercase)"),
+        ("VOCABULARY=other", "of the pieces of train.en are not in other/dict.txt"),
+    ],
+)
+def test_settings_that_would_make_other_data_in_silence_are_refused(tmp_path, monkeypatch, settings, message):
+    monkeypatch.syspath_prepend(COMMON)
+    import corpus
+
+    (tmp_path / "tiny.sh").write_text(f"{TINY}{settings}\n")
+    write_pairs(tmp_path / "news", SENTENCES * 5)
+    for folder, text in (("given", {"settings": {"lowercase": True}}), ("other", {})):
+        (tmp_path / folder).mkdir()
+        corpus.learn(tmp_path / folder / "spm.model", iter([" ".join(pair) for pair in SENTENCES] * 5), 60, "nmt_nfkc")
+        (tmp_path / folder / "dict.txt").write_text("unused 1\n")
+        (tmp_path / folder / "manifest.json").write_text(json.dumps(text))
+    texts = ["--train", "news", "--valid", "news", "--test", "news"]
+    assert message in fails(tmp_path, "prepare.sh", "out", *texts)
+
+
+def test_data_whose_move_was_cut_off_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("HERE", str(RECIPE))
+    monkeypatch.syspath_prepend(COMMON)
+    make, replace, built = runpy.run_path(str(Path(COMMON, "making.py")))["make"], os.replace, []
+
+    def build(work):
+        built.append(work)
+        for name in ("dict.de.txt", "dict.en.txt", "train.bin"):
+            (work / "made" / name).touch()
+
+    for last in ("train.bin", "dict.de.txt", "dict.en.txt", "sources.txt"):
+        make(tmp_path, ["old"], build)
+
+        def cut_off(source, target, last=last):
+            if target.name == last:
+                raise KeyboardInterrupt
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            make(tmp_path, ["new"], build)
+        monkeypatch.setattr(os, "replace", replace)
+        before = len(built)
+        make(tmp_path, ["new"], build)
+        make(tmp_path, ["new"], build)  # is ready
+        assert len(built) == before + 1
+
+
 def joined_sentences_are_longer_than_any_in_training(data, printed, monkeypatch):
     from fairseq.data import Dictionary, data_utils
 

@@ -96,6 +96,11 @@ def test_a_text_that_is_not_in_the_folder_is_named(tmp_path, stand_ins):
     assert "europarl-v7.de-en.de" in line and "de-en.tgz" in line
     assert "no such folder" in refused(recipe(tmp_path, "prepare.sh", "--offline", "absent"))
     assert not (tmp_path / "data-bin" / "translation_wmt14_en_de" / "dict.de.txt").exists()
+    given = [f"--{split}={stand_ins}/newstest2014" for split in ("train", "valid", "test")]
+    line = refused(recipe(tmp_path, "prepare.sh", "out", "--offline", stand_ins, *given))
+    assert "--offline is for the texts that are downloaded" in line
+    (tmp_path / "tiny.sh").write_text(f"{TINY}TEXT=tokenized\n")
+    assert "TEXT=tokenized: give raw or tokenised" in refused(recipe(tmp_path, "prepare.sh", "--offline", stand_ins))
 
 
 # --- the batch ---
