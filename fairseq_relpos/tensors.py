@@ -1,7 +1,10 @@
-"""Subclasses of torch's tensors, a cache of constant tables, and backward passes without a second derivative."""
+"""Subclasses of torch's tensors, a cache of constant tables, a context without autocast, and backward passes without a
+second derivative."""
 
+import contextlib
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -49,6 +52,14 @@ def kept(maxsize: int) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
         return read
 
     return decorate
+
+
+def outside_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Context in which autocast is off. Where it is off already, nothing is entered: an exported program with a context
+    in it cannot be saved."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()
 
 
 class _Refused(torch.autograd.Function):

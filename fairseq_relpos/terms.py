@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .gated.product import gated
 from .rows import Clipped, Spread
-from .tensors import once_differentiable
+from .tensors import once_differentiable, outside_autocast
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Terms:
         q, k, *wide = full_precision(self.q_BHTD, self.k_BHSD, *tables.values())
         tables = dict(zip(tables, wide))
         row_BTS = rows_at(self.rows, offset_BTS)
-        with torch.autocast(q.device.type, enabled=False):
+        with outside_autocast(q.device.type):
             biases = [] if self.bias is None else [self.bias]
             if "bias_row" in tables:
                 biases.append(at_pairs(tables["bias_row"], row_BTS))
@@ -224,7 +224,7 @@ def evaluate(terms: Terms) -> torch.Tensor:
         >>> torch.allclose(logits_BHTS, 0.25 * q_BHTD @ k_BHSD.mT, atol=1e-5)
         True
     """
-    with torch.autocast(terms.q_BHTD.device.type, enabled=False):
+    with outside_autocast(terms.q_BHTD.device.type):
         return logits(by_pair(by_offset(terms)))
 
 
@@ -300,7 +300,7 @@ def weighted_values(t: Terms, weights_BHTS: torch.Tensor) -> torch.Tensor:
     No tensor [T, S, D] is made."""
     assert t.values is not None, "terms without values"
     weights_BHTS, values_HRD = full_precision(weights_BHTS, t.values)
-    with torch.autocast(weights_BHTS.device.type, enabled=False):
+    with outside_autocast(weights_BHTS.device.type):
         if t.value_rows_BTS is not None:
             rows_BHTS = t.value_rows_BTS[:, None].expand_as(weights_BHTS)
             by_row = weights_BHTS.new_zeros(*weights_BHTS.shape[:3], values_HRD.size(1))

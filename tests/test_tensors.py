@@ -1,5 +1,7 @@
 """Modules while torch traces them, and afterwards."""
 
+import io
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -26,6 +28,15 @@ def test_an_export_leaves_no_tables_without_numbers_behind(name):
         found = module(x)
     assert type(found) is torch.Tensor
     torch.testing.assert_close(found, exported(x))
+
+
+@pytest.mark.parametrize("name", ["cope", "m3", "none", "rope", "shaw", "tupe_r"])
+def test_an_exported_program_can_be_saved(name):
+    module = RelPosEncoder(num_layers=2, encoding=name, causal=name == "cope", **SIZES).eval()
+    x, file = torch.randn(2, 9, 44), io.BytesIO()
+    with torch.no_grad():
+        torch.export.save(torch.export.export(module, (torch.randn(2, 9, 44),), strict=False), file)
+        torch.testing.assert_close(torch.export.load(io.BytesIO(file.getvalue())).module()(x), module(x))
 
 
 @pytest.mark.parametrize("name", ["alibi", "t5", "shaw"])

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from ..gated import compiled
 from ..positions import Positions
-from ..tensors import once_differentiable, plain
+from ..tensors import once_differentiable, outside_autocast, plain
 from ..terms import Bias, Terms, by_offset, full_precision, runs
 from .base import NO_VALUES, Backend, Mask
 from .eager import Eager
@@ -156,7 +156,7 @@ class Fused(Backend):
             v_BHSD, dropped = 0 * v_BHSD, 0
         dtype = v_BHSD.dtype
         half = terms.q_BHTD.dtype == terms.k_BHSD.dtype == dtype == torch.bfloat16
-        with torch.autocast("cpu", enabled=False):
+        with outside_autocast("cpu"):
             window = mask.window if terms.q_BHTD.size(2) <= terms.k_BHSD.size(2) else None
             if window is not None:
                 mask = replace(mask, window=None)

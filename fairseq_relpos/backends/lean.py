@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from ..positions import Positions
-from ..tensors import once_differentiable
+from ..tensors import once_differentiable, outside_autocast
 from ..terms import EVERY, Bias, Ends, Half, Terms, by_offset, by_pair, ends_of_runs, logits, of_queries, part
 from .base import NO_VALUES, Backend, without_denormals
 from .eager import Eager
@@ -46,7 +46,7 @@ class Lean(Backend):
             return Eager()(terms, v_BHSD, mask, dropout_p, need_weights)
         if round(dropout_p * LEVELS) == LEVELS:
             v_BHSD, dropout_p = 0 * v_BHSD, 0.0
-        with torch.autocast(v_BHSD.device.type, enabled=False):
+        with outside_autocast(v_BHSD.device.type):
             terms = replace(by_offset(terms), ends=equal_ends(terms))
             hidden = mask.additive(terms, torch.promote_types(terms.q_BHTD.dtype, torch.float32))
             tensors = {**terms.tensors(), "v_BHSD": v_BHSD}
@@ -171,7 +171,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_BHTD):
-        with torch.autocast(grad_BHTD.device.type, enabled=False):
+        with outside_autocast(grad_BHTD.device.type):
             return _Attention.gradients(ctx, grad_BHTD)
 
     @staticmethod

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ..positions import CurrentPass, Positions, random_positions
+from ..tensors import outside_autocast
 from ..terms import Bias, Terms, evaluate, full_precision
 from .hparams import check_declared, convert, hyperparameters, python_name, to_text
 
@@ -176,7 +177,7 @@ class StackPart(nn.Module):
 
     def evaluate(self, pos: Positions) -> Any:
         """Calls ``share`` outside autocast: positions keep float32 in every mode."""
-        with torch.autocast(pos.device.type if pos.device else "cpu", enabled=False):
+        with outside_autocast(pos.device.type if pos.device else "cpu"):
             shared = self.share(pos)
             offset_BTS = pos.moved_offset_BTS() if isinstance(shared, Bias) else None
             return shared if offset_BTS is None else shared.at_offsets(offset_BTS)
@@ -223,7 +224,7 @@ def at_given_positions(terms: Callable[..., Terms]) -> Callable[..., Terms]:
 def _outside_autocast(terms):
     @functools.wraps(terms)
     def in_full_precision(self, q_BHTD, k_BHSD, pos):
-        with torch.autocast(q_BHTD.device.type, enabled=False):
+        with outside_autocast(q_BHTD.device.type):
             return terms(self, q_BHTD, k_BHSD, pos)
 
     return in_full_precision
