@@ -353,13 +353,17 @@ def test_pairs_that_are_too_long_are_counted_by_their_longer_side(caplog):
 
 
 @pytest.mark.parametrize(
-    "kind, flag", [(LanguageModelingTask, "--max-target-positions"), (MaskedLMTask, "--max-positions")]
+    "kind, advice",
+    [
+        (LanguageModelingTask, "--max-target-positions of a training makes room .* \"{'max_target_positions': L}\""),
+        (MaskedLMTask, "--max-positions of a training makes room"),
+    ],
 )
-def test_the_flag_that_makes_room_is_one_of_the_model(kind, flag):
+def test_the_flag_that_makes_room_is_one_of_the_model(kind, advice):
     task = kind.__new__(kind)
     task.cfg, task.datasets = argparse.Namespace(sample_break_mode="none"), {}
     pairs = LanguagePairDataset([torch.ones(30)], [30], Dictionary())
-    with pytest.raises(ValueError, match=f"; {flag} of a training makes room"):
+    with pytest.raises(ValueError, match=f"; {advice}"):
         task.filter_indices_by_size(np.arange(1), pairs, 16)
 
 

@@ -195,8 +195,12 @@ def _what_keeps_long_samples(task, max_positions):
             "a relative encoding takes them with these flags and "
             "--model-overrides \"{'max_source_positions': L, 'max_target_positions': L}\" in an evaluation"
         )
-    flag = "--max-target-positions" if isinstance(task, LanguageModelingTask) else "--max-positions"
-    return f"{flag} of a training makes room for them"
+    if not isinstance(task, LanguageModelingTask):
+        return "--max-positions of a training makes room for them"
+    return (
+        "--max-target-positions of a training makes room for them; a trained model with a relative encoding takes them "
+        "with --model-overrides \"{'max_target_positions': L}\" in an evaluation"
+    )
 
 
 INSTALLERS = (

@@ -44,10 +44,6 @@ def settings(folder):
     }
 
 
-def hub_roberta(*arguments, **more):
-    return torch.hub.load(str(REPOSITORY), "roberta", *arguments, source="local", **more)
-
-
 @pytest.fixture(scope="module")
 def roberta(folder):
     return RelPosRoberta.from_pretrained(str(folder), **settings(folder)).eval()
@@ -108,33 +104,28 @@ def test_saved_classification_heads_come_back(folder, tmp_path):
     assert torch.equal(first.predict("mood", tokens), again.predict("mood", tokens))
 
 
-def test_torch_hub_loads_the_same_model_with_what_lies_beside_it(folder, roberta):
-    hub = hub_roberta(str(folder), checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
-    tokens = hub.encode(SENTENCES[1])
-    assert torch.equal(tokens, roberta.encode(SENTENCES[1]))
-    assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
-
-
 def test_a_python_that_cannot_unpack_safely_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
     with pytest.raises(ValueError, match="cannot unpack an archive safely: update it to 3.10.12"):
-        hub_roberta("http://x/m.tar.gz")
+        RelPosRoberta.from_pretrained("http://x/m.tar.gz")
     assert not (tmp_path / "hub").exists()
 
 
 @pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="this Python refuses archives from the internet")
-def test_torch_hub_loads_from_an_http_address(folder, tmp_path, roberta, monkeypatch):
+def test_a_model_is_loaded_from_an_http_address(folder, tmp_path, roberta, monkeypatch):
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
         archive.add(folder, "model")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     monkeypatch.setenv("no_proxy", "*")
     with served(tmp_path) as address:
-        hub = hub_roberta(f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece").eval()
+        hub = RelPosRoberta.from_pretrained(
+            f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece"
+        ).eval()
     tokens = hub.encode(SENTENCES[1])
     assert torch.equal(hub.extract_features(tokens), roberta.extract_features(tokens))
     # the second time it is there already
-    hub_roberta(f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece")
+    RelPosRoberta.from_pretrained(f"{address}/model.tar.gz", checkpoint_file="checkpoint.pt", bpe="sentencepiece")
 
 
 def test_an_archive_of_one_file_is_a_folder_of_it(folder, tmp_path, monkeypatch):
@@ -142,7 +133,7 @@ def test_an_archive_of_one_file_is_a_folder_of_it(folder, tmp_path, monkeypatch)
     archive.mkdir(parents=True)
     shutil.copy(folder / "checkpoint.pt", archive)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
-    assert hub_roberta("http://x/m.tar.gz", **settings(folder)).model.encoder
+    assert RelPosRoberta.from_pretrained("http://x/m.tar.gz", **settings(folder)).model.encoder
 
 
 @pytest.mark.slow
