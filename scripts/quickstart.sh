@@ -49,7 +49,7 @@ text=$QUICKSTART/text
 source=${texts[*]:-documentation of Python and its packages}
 [ ${#texts[@]} = 0 ] || source+=" (cksum $(cat "${texts[@]}" | cksum))"
 if [ -e "$text/source.txt" ] && [ "$source" != "$(cat "$text/source.txt")" ]; then
-  die "$QUICKSTART was made from $(cat "$text/source.txt"): add --out DIR for another folder, or remove it"
+  die "$QUICKSTART was made from $(cat "$text/source.txt"), not from $source: add --out DIR for another folder, or remove it"
 fi
 
 echo "Seven steps, 7 to 14 minutes on two quiet cores. The fourth takes most of it, and says how much is left."

@@ -9,7 +9,6 @@ the same files are mirrors: the first that answers is used.
 """
 
 import contextlib
-import filecmp
 import gzip
 import os
 import shutil
@@ -67,16 +66,18 @@ def fetch(list_path, folder, offline, names, sha1=None):
     digests |= {name: f"sha1:{digest}" for name, digest in (sha1 or {}).items()}
     kept = {name for name in names if (folder / name).exists() and has_digest(folder / name, digests.get(name))}
     wanted = [name for name in names if name not in kept or offline and name not in digests]
-    needed = []
+    given, needed = [], []
     for provides, alternatives in sources.items():
         missing = [name for name in wanted if name in provides]
-        if offline:
-            missing = [name for name in missing if not copied(Path(offline), name, folder / name)]
-            if not any(Path(offline, source.archive).is_file() for source in alternatives):
-                missing = [name for name in missing if name not in kept]
-        if missing:
-            needed.append((alternatives, missing))
+        lying = [name for name in missing if offline and forms_of(Path(offline, name))]
+        if offline and not lying and not any(Path(offline, source.archive).is_file() for source in alternatives):
+            missing = [name for name in missing if name not in kept]
+        given += lying
+        if set(missing) > set(lying):
+            needed.append((alternatives, [name for name in missing if name not in lying]))
     archives = [located(alternatives, folder, offline) for alternatives, _ in needed]
+    for name in given:
+        copied(Path(offline), name, folder / name, digests.get(name))
     for (_, missing), (source, place) in zip(needed, archives):
         if place.startswith(SACREBLEU):
             sacrebleu_set(place.removeprefix(SACREBLEU), missing, folder, source)
@@ -85,14 +86,7 @@ def fetch(list_path, folder, offline, names, sha1=None):
             place = downloaded(source, place, folder)
         check_digest(place, source)
         for name in missing:
-            extract(place, name, folder / name)
-    where = f"--offline {offline}" if offline else "the archive"
-    others = [name for name in wanted if not has_digest(folder / name, digests.get(name))]
-    found = [f"{name} of {where} has {described(folder / name, digests[name])}" for name in others]
-    for name in others:
-        (folder / name).unlink()
-    if others:
-        fail(f"{'; '.join(found)}: it is another text; get it elsewhere")
+            extract(place, name, folder / name, digests.get(name))
 
 
 def has_digest(path, digest):
@@ -103,6 +97,16 @@ def has_digest(path, digest):
 def described(path, digest):
     kind, expected = digest.split(":")
     return f"{kind} {digest_of(kind, path)}, not {expected}"
+
+
+def refuse_another(path, name, source, digest):
+    if not has_digest(path, digest):
+        fail(f"{name} of {source} has {described(path, digest)}: it is another text; get it elsewhere")
+
+
+def is_made_from(target, source):
+    """Whether the file was written from this source, whose time it has then."""
+    return target.exists() and target.stat().st_mtime_ns == os.stat(source).st_mtime_ns
 
 
 def sacrebleu_set(name, files, folder, source):
@@ -120,13 +124,13 @@ def sacrebleu_set(name, files, folder, source):
                     write(text, folder / file)
 
 
-def copied(offline, name, target):
-    """The text itself lies in the folder."""
+def copied(offline, name, target, digest=None):
+    """Copies the text itself, which lies in the folder."""
     for path in forms_of(offline / name):
+        if is_made_from(target, path):
+            return refuse_another(target, target.name, path, digest)
         with unpacking(path, "get it again"), opened(path) as file:
-            write(file, target)
-        return True
-    return False
+            return write(file, target, path, digest)
 
 
 @contextlib.contextmanager
@@ -137,7 +141,7 @@ def unpacking(path, remedy):
         fail(f"{path} cannot be unpacked ({error}): {remedy}")
 
 
-def write(file, target, expected_bytes=None):
+def write(file, target, source=None, digest=None, expected_bytes=None):
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(target) as part:
         with open(part, "wb") as out:
@@ -145,16 +149,17 @@ def write(file, target, expected_bytes=None):
         found = os.path.getsize(part)
         if expected_bytes is not None and found != int(expected_bytes):
             raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
-        if target.exists() and filecmp.cmp(part, target, shallow=False):
-            shutil.copystat(target, part)  # what was made from it stays newer
+        refuse_another(part, target.name, source, digest)
+        if source:
+            os.utime(part, ns=(os.stat(source).st_atime_ns, os.stat(source).st_mtime_ns))
 
 
 def located(alternatives, folder, offline):
     """Returns the archive on this machine, or else the first address that answers."""
-    for source in alternatives:
-        for place in [*([Path(offline) / source.archive] if offline else []), folder / source.archive]:
-            if source.archive != "-" and place.is_file():
-                return source, str(place)
+    for place in [*([Path(offline)] if offline else []), folder]:
+        for source in alternatives:
+            if source.archive != "-" and (place / source.archive).is_file():
+                return source, str(place / source.archive)
     archives = [source.archive for source in alternatives if source.archive != "-"]
     if offline:
         fail(
@@ -179,7 +184,7 @@ def downloaded(source, address, folder):
     print(f"downloading {address}")
     try:
         with urllib.request.urlopen(urllib.request.Request(address, headers=HEADERS), timeout=SECONDS) as answer:
-            write(answer, folder / source.archive, answer.headers.get("Content-Length"))
+            write(answer, folder / source.archive, expected_bytes=answer.headers.get("Content-Length"))
     except OSError as error:
         others = ", ".join(other for other in source.addresses if other != address) or "none"
         fail(f"{address} broke off ({error}); other addresses: {others}; run again, or {source.hint}")
@@ -194,16 +199,16 @@ def check_digest(path, source):
         fail(f"{path} has {described(path, source.digest)}: remove it and run again, or {source.hint}")
 
 
-def extract(archive, name, target):
-    if os.path.basename(archive) == name:
-        return  # it was downloaded to its place
+def extract(archive, name, target, digest):
+    if os.path.basename(archive) == name or is_made_from(target, archive) and has_digest(target, digest):
+        return  # it was downloaded to its place, or extracted before
     with unpacking(archive, "remove it and run again"):
         if archive.endswith((".tgz", ".tar.gz", ".tar.bz2", ".tar")):
             with tarfile.open(archive) as tar:
                 for member in tar:
                     if os.path.basename(member.name) in (name, f"{name}.gz") and member.isfile():
                         file = tar.extractfile(member)
-                        write(gzip.open(file) if member.name.endswith(".gz") else file, target)
+                        write(gzip.open(file) if member.name.endswith(".gz") else file, target, archive, digest)
                         return
             fail(f"{archive} has no {name} in it")
         if archive.endswith(".zip"):
@@ -212,7 +217,7 @@ def extract(archive, name, target):
                 if not found:
                     fail(f"{archive} has no {name} in it")
                 with packed.open(min(found, key=len)) as file:
-                    write(file, target)
+                    write(file, target, archive, digest)
             return
         with gzip.open(archive, "rb") as file:
-            write(file, target)
+            write(file, target, archive, digest)

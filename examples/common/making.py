@@ -81,8 +81,8 @@ def make(out, sources, build, vocabulary=None):
     out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in sources)
     with locked(out), in_one_line(out):
-        if (out / SOURCES).exists():
-            if (out / SOURCES).read_text(encoding="utf-8") == text:
+        if any(out.glob("dict*.txt")):
+            if (out / SOURCES).exists() and (out / SOURCES).read_text(encoding="utf-8") == text:
                 return say(f"{out} is ready")
             say(f"the text or the vocabulary's settings have changed: {out} is made again")
         work = out / "work"

@@ -248,14 +248,14 @@ def pretraining_texts(folder, offline, workers):
     names = setting("TEXTS").split()
     dumps = [name for name in names if name.endswith(".xml.bz2")]
     for name in dumps:
-        if not shutil.which("wikiextractor") and not (folder / f"{name}.text").is_dir():
-            where = "pip install wikiextractor, in another environment and on the PATH"
-            fail(f"{name} wants the program wikiextractor ({where}); or give text: prepare.sh FILE...")
+        if not (folder / f"{name}.text").is_dir():
+            need_wikiextractor(name)
     fetch(HERE / "downloads.txt", folder, offline, names)
     for name in dumps:
         text, part = folder / f"{name}.text", folder / f"{name}.text.part"
         if text.is_dir() and text.stat().st_mtime >= (folder / name).stat().st_mtime:
             continue
+        need_wikiextractor(name)
         say(f"wikiextractor: the text of {name} (hours)")
         shutil.rmtree(part, ignore_errors=True)
         flags = ["--json", "--no-templates", "--quiet", "--processes", workers, "-o", part, folder / name]
@@ -264,6 +264,12 @@ def pretraining_texts(folder, offline, workers):
         shutil.rmtree(text, ignore_errors=True)
         part.rename(text)
     return [folder / (f"{name}.text" if name in dumps else name) for name in names]
+
+
+def need_wikiextractor(name):
+    if not shutil.which("wikiextractor"):
+        where = "pip install wikiextractor, in another environment and on the PATH"
+        fail(f"{name} wants the program wikiextractor ({where}); or give text: prepare.sh FILE...")
 
 
 KINDS = {

@@ -66,14 +66,15 @@ def get(list_path, folder, offline, tasks):
         missing += lacking
     if missing:
         fail(f"--offline {offline} lacks {', '.join(missing)} (plain, .xz or .gz): add them, or leave these tasks out")
-    if offline:  # a table of an earlier folder would be mixed with these
-        for task in tasks:
-            for path in Path(folder, task).glob("*.tsv"):
-                if f"{task}/{path.name}" not in names:
-                    path.unlink()
     tables = [name for name in names if name.startswith("MRPC/") or name == DIAGNOSTIC]  # no archive provides them
     fetch(list_path, folder, offline, [name for name in names if name not in tables])
     for name in tables:
         copied(Path(offline), name, Path(folder, name))
     if MSR[0] in names:
         make_mrpc(Path(folder))
+    for task in tasks if offline else []:
+        name = f"{task}/test.tsv"  # of an earlier folder or download
+        is_made = task == "MRPC" and MSR[0] in names
+        if name not in names and not is_made and Path(folder, name).exists():
+            print(f"{folder}/{name} is removed, because {offline} has none")
+            Path(folder, name).unlink()

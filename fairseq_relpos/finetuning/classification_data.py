@@ -3,8 +3,8 @@ with vectors of GloVe also embeddings.npy. Or, in the vocabulary of a pretrainin
 is complete or not there.
 """
 
+import contextlib
 import hashlib
-import itertools
 import json
 import re
 import shutil
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..atomic_files import UNPACKING_ERRORS, forms_of, opened
 from . import glue
-from .prepared_folder import prepared_folder
+from .prepared_folder import prepared_folder, refuse_to_replace
 from .sentence_data import Split, write_data
 from .tables import Table, decoded
 
@@ -373,5 +373,8 @@ def prepare_all(name: str, texts: str | Path, out: str | Path, **settings: Any) 
         checked(task, divided(examples, fold))
     for fold in folds:
         print(f"fold {fold} of {make(task, texts, f'{out}-fold{fold}', fold=fold, **settings)}")
-    for fold in itertools.takewhile(lambda fold: Path(f"{out}-fold{fold}").is_dir(), itertools.count(len(folds))):
-        shutil.rmtree(f"{out}-fold{fold}")  # of an earlier file with more folds
+    written = {Path(f"{out}-fold{fold}") for fold in folds}
+    for path in set(Path(out).parent.glob(f"{Path(out).name}-fold[0-9]*")) - written:  # of a file with more folds
+        with contextlib.suppress(ValueError):
+            refuse_to_replace(path)
+            shutil.rmtree(path)

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -110,7 +109,7 @@ def test_a_text_has_to_be_the_known_one_where_its_digest_is_listed(tmp_path, arc
     digest = hashlib.sha1(b"en\n").hexdigest()
     fetch(listed(tmp_path, "-"), tmp_path / "out", str(tmp_path), ["a.en"], sha1={"a.en": digest})
     (tmp_path / "out" / "a.en").unlink()
-    with pytest.raises(SystemExit, match=f"a.en of --offline .* has sha1 {digest}, not 000"):
+    with pytest.raises(SystemExit, match=f"a.en of .*a.tgz has sha1 {digest}, not 000"):
         fetch(tmp_path / "list.txt", tmp_path / "out", str(tmp_path), ["a.en"], sha1={"a.en": "0" * 40})
     assert not (tmp_path / "out" / "a.en").exists()
 
@@ -132,14 +131,14 @@ def test_another_file_than_the_listed_one_is_never_kept(tmp_path, monkeypatch):
     (offline / "a.json").write_text("right")
     fetch(tmp_path / "list.txt", out, str(offline), ["a.json"])
     assert (out / "a.json").read_text() == "right"
-    # of several files with digests all others are named at once, also where the folder had them before
+    # the same of files that are packed, and where the folder is given as itself: nothing is removed
+    known = {"a.en": hashlib.sha1(b"en\n").hexdigest()}
     (out / "a.en").write_text("other")
-    (offline / "a.en").write_text("another")
-    (offline / "a.de").write_text("another")
-    with pytest.raises(SystemExit, match="a.en of .*; a.de of "):
-        known = {"a.en": hashlib.sha1(b"en\n").hexdigest(), "a.de": hashlib.sha1(b"de\n").hexdigest()}
-        fetch(listed(tmp_path, "-"), out, str(offline), ["a.en", "a.de"], sha1=known)
-    assert not (out / "a.en").exists() and not (out / "a.de").exists()
+    for given in (offline, out):
+        with pytest.raises(SystemExit, match=f"not {known['a.en']}: it is another text"):
+            (offline / "a.en").write_text("another")
+            fetch(listed(tmp_path, "-"), out, str(given), ["a.en"], sha1=known)
+        assert (out / "a.en").read_text() == "other"
 
 
 def test_a_given_folder_comes_before_files_of_an_earlier_one(tmp_path, archive, monkeypatch):
@@ -147,19 +146,36 @@ def test_a_given_folder_comes_before_files_of_an_earlier_one(tmp_path, archive, 
     from fetching import fetch
 
     out, offline = tmp_path / "out", tmp_path / "offline"
+
+    def fetched(*names):
+        fetch(tmp_path / "list.txt", out, str(offline), ["a.en", "a.de"])
+        return [(out / name).read_text() for name in names]
+
     out.mkdir()
     offline.mkdir()
-    (out / "a.tgz").write_text("stale")
-    (out / "a.de").write_text("of a download\n")
-    (out / "a.en").write_text("same\n")
-    os.utime(out / "a.en", (1, 1))
-    (offline / "a.en").write_text("same\n")
-    fetch(listed(tmp_path, "-"), out, str(offline), ["a.en", "a.de"])
-    assert (out / "a.en").stat().st_mtime == 1 and (out / "a.de").read_text() == "of a download\n"
-    (offline / "a.en").write_text("new\n")
+    listed(tmp_path, "-", "-")
+    (tmp_path / "list.txt").write_text((tmp_path / "list.txt").read_text().replace("a.tgz", "old.tgz", 1))
+    (out / "old.tgz").write_text("stale")
     shutil.move(archive, offline)
-    fetch(tmp_path / "list.txt", out, str(offline), ["a.en", "a.de"])
-    assert (out / "a.en").read_text() == "new\n" and (out / "a.de").read_text() == "de\n"
+    (out / "a.de").write_text("of a download\n")
+    assert fetched("a.en", "a.de") == ["en\n", "de\n"]
+    # texts beside the archive come first, and are copied again only if they have changed
+    (offline / "a.en").write_text("new\n")
+    assert fetched("a.en", "a.de") == ["new\n", "de\n"]
+    inodes = [(out / name).stat().st_ino for name in ("a.en", "a.de")]
+    assert fetched("a.en") == ["new\n"] and inodes == [(out / name).stat().st_ino for name in ("a.en", "a.de")]
+    (offline / "a.en").write_text("newer\n")
+    assert fetched("a.en") == ["newer\n"]
+    # half of a pair is refused, before the other half is copied
+    (offline / "a.tgz").unlink()
+    (out / "old.tgz").unlink()
+    (offline / "a.en").write_text("newest\n")
+    with pytest.raises(SystemExit, match="neither a.en and a.de"):
+        fetched()
+    assert (out / "a.en").read_text() == "newer\n"
+    # what the given folder has nothing of remains
+    (offline / "a.en").unlink()
+    assert fetched("a.en", "a.de") == ["newer\n", "de\n"]
 
 
 def entries(path):

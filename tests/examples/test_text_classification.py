@@ -269,8 +269,9 @@ def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
     # fewer folds leave none of before
     rows = [(n // 2 % 5, n % 2, f"some words {n // 2}") for n in range(200)]
     write(tmp_path / "other/CR/all.tsv", rows, "fold\tlabel\tsentence")
+    (tmp_path / "CR-fold8/shaw-seed1").mkdir()  # a run, which is not to be removed
     data.prepare_all("CR", tmp_path / "other", tmp_path / "CR", longest=9)
-    assert sorted(path.name for path in tmp_path.glob("CR-fold*")) == [f"CR-fold{fold}" for fold in range(5)]
+    assert sorted(path.name for path in tmp_path.glob("CR-fold*")) == [f"CR-fold{fold}" for fold in (0, 1, 2, 3, 4, 8)]
 
 
 def test_without_a_validation_part_a_tenth_of_the_sentences_is_held_out(tmp_path):

@@ -156,6 +156,10 @@ def test_data_whose_move_was_cut_off_are_made_again(tmp_path, monkeypatch):
         make(tmp_path, ["new"], build)
         make(tmp_path, ["new"], build)  # is ready
         assert len(built) == before + 1
+    for path in tmp_path.glob("dict.*"):  # run.sh asks for the dictionary
+        path.unlink()
+    make(tmp_path, ["new"], build)
+    assert (tmp_path / "dict.de.txt").exists()
 
 
 def joined_sentences_are_longer_than_any_in_training(data, printed, monkeypatch):
