@@ -131,6 +131,17 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Iterable[str] = ()) -> No
         )
 
 
+def complete(args: argparse.Namespace, stacks: Mapping[str, bool] | None = None, causal: bool = False) -> None:
+    """``set_defaults`` for a model whose architecture function has not called it, because it is your own. Raises
+    ValueError if no encoding is named."""
+    if hasattr(args, "position_hparams"):
+        return
+    if not getattr(args, "position_encoding", None):
+        arch = getattr(args, "arch", "")
+        raise ValueError(f"--arch {arch} names no position encoding: set args.position_encoding in its function")
+    set_defaults(args, args.position_encoding, stacks, causal)
+
+
 def set_defaults(
     args: argparse.Namespace, encoding: str, stacks: Mapping[str, bool] | None = None, causal: bool = False
 ) -> None:

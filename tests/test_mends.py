@@ -7,15 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import preloaded
 import pytest
 import pythons
 import torch
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq_data import USER_DIR, binarise_translation, masked_lm
 from forked import Run, free_port
 
-from fairseq_relpos.mends import catalogue, switches
+from fairseq_relpos.mends import agreement, catalogue, launching, precision, switches
 from fairseq_relpos.mends.catalogue import BY_NAME, KINDS, MENDS
 from fairseq_relpos.mends.replace import commands_with
 
@@ -115,13 +117,48 @@ def test_help_shows_the_flag(tmp_path):
 
 def test_the_vocabulary_of_whole_words_is_found_beside_the_data(tmp_path):
     task = MaskedLMTask.__new__(MaskedLMTask)
-    task.cfg = argparse.Namespace(data=str(tmp_path))
+    task.cfg = argparse.Namespace(data=str(tmp_path), mask_whole_words=False)
+    assert not hasattr(task, "args")  # as in stock fairseq, whose users ask for it
+    task.cfg.mask_whole_words = True
     with pytest.raises(ValueError, match="--mask-whole-words: .* put spm.model there, or encoder.json and vocab.bpe"):
         _ = task.args
     (tmp_path / "spm.model").touch()
     assert task.args.bpe == "sentencepiece" and task.args.sentencepiece_model == str(tmp_path / "spm.model")
     task.args = "those of a subclass"
     assert task.args == "those of a subclass"
+
+
+def test_a_step_of_somebodys_task_gets_its_own_arguments_and_precision(monkeypatch):
+    class Task(FairseqTask):
+        def valid_step(self, sample, model, criterion, ema_model=None):
+            return ema_model
+
+        def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+            return torch.is_autocast_enabled("cpu")
+
+    monkeypatch.setitem(TASK_REGISTRY, "of somebody", Task)
+    launching.validate_on_several_ranks()
+    precision.autocast_on_cpus()
+    task, model = Task(None), torch.nn.Linear(1, 1)
+    assert task.valid_step(torch.ones(2), None, None, ema_model="EMA") == "EMA"
+    assert task.valid_step({}, None, None, ema_model="EMA") == (0, 0, {})
+    assert not task.train_step(None, model, None, None, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert task.train_step(None, model, None, None, 1)
+
+
+def test_sizes_without_numbers_have_no_digest():
+    class Somebodys(list):
+        @property
+        def sizes(self):
+            raise NotImplementedError
+
+    ragged, empty = Somebodys("ab"), Somebodys("")
+    assert agreement.samples(ragged) == "2 samples" and agreement.samples(empty) == "0 samples"
+    for sizes in (np.array([(1, 2), (3,)], dtype=object), [[1, 2], [3]], np.zeros((0, 2))):
+        assert agreement.samples(type("Own", (list,), {"sizes": sizes})("ab")) == "2 samples"
+    with_sizes = [type("Own", (list,), {"sizes": sizes})("ab") for sizes in ([1, 2], [1, 3])]
+    assert len({agreement.samples(one) for one in with_sizes}) == 2
 
 
 def test_each_mend_has_a_test_that_fails_without_it(benchmark_module):

@@ -5,6 +5,7 @@ import ast
 import collections
 import contextlib
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -42,9 +43,9 @@ def allow_fairseq_classes() -> None:
 
     multiarray = importlib.import_module(f"numpy.{'_core' if hasattr(np, '_core') else 'core'}.multiarray")
     settings: list[Any] = [argparse.Namespace]
-    # validation scores (--eval-bleu, --report-acc-and-f1) are numpy numbers
+    # validation scores (--eval-bleu, --report-acc-and-f1) and what a criterion logs are numpy numbers
     scores = [multiarray._reconstruct, multiarray.scalar, np.ndarray, np.dtype]
-    scores += [type(np.dtype(name)) for name in ("int64", "float32", "float64")]
+    scores += [type(np.dtype(letter)) for letter in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"]
     # when a run resumes, the first rank sends the others its configuration as objects
     sent = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode, Any]
     sent += [dict, list, int, collections.defaultdict, _TensorPlaceholder]
@@ -189,6 +190,8 @@ def _values(settings, name):
 
 #: a setting with more characters is refused without a check
 LONGEST = 20_000
+#: an expression with more parts is refused, too
+MOST_NODES = 500
 #: what runs nothing and is no literal: names and numbers such as "de-en,de-fr" and "1/3", and lists such as
 #: "[(512, 3)] * 20 + [(1024, 1)]" and "[True] + [False]*5"
 _NAMES = re.compile(r"[\w\s,/-]*")
@@ -220,8 +223,35 @@ def _may_run(value):
         try:
             literal = json.loads(value)  # with true, false or null, as in --eval-bleu-args
         except (ValueError, RecursionError):
-            return True
+            return not _is_inert(value)
     return _holds_code(literal)
+
+
+#: what a text such as "runs/teacher/model.pt" or "my.losses.Focal" is as an expression: evaluated, it calls nothing and
+#: becomes no large value
+_INERT = (
+    ast.Expression,
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Div,
+    ast.BitOr,
+    ast.Load,
+)
+
+
+def _is_inert(text):
+    try:
+        nodes = list(itertools.islice(ast.walk(ast.parse(text.strip(), mode="eval")), MOST_NODES + 1))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return len(nodes) <= MOST_NODES and all(
+        isinstance(node, _INERT) and (not isinstance(node, ast.Constant) or isinstance(node.value, (int, float)))
+        for node in nodes
+    )
 
 
 def _holds_code(literal):
@@ -259,7 +289,7 @@ def _what_is_wrong(path, error):
         return f"{path} is cut short or damaged ({size:,} bytes): copy or download it again"
     if any(name.endswith("data.pkl") for name in contents):
         reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
-        return f"{path} cannot be read safely: {reason}"
+        return f"{path} cannot be read safely: {reason}. If you trust whoever made it, add {TRUST_FLAG}"
     return f"{path} is no checkpoint: give a .pt file that fairseq saved"
 
 

@@ -158,9 +158,14 @@ def data(task: Any) -> dict[str, Any]:
 
 
 def samples(dataset: Any) -> str:
-    sizes = getattr(dataset, "sizes", None)
-    shape = "" if sizes is None else f" of sizes {digest(np.ascontiguousarray(sizes))}"
-    return f"{len(dataset)} samples{shape}"
+    try:
+        sizes = dataset.sizes
+        numbers = np.ascontiguousarray(sizes)
+    except (AttributeError, NotImplementedError, ValueError):  # none, or lists of different lengths
+        return f"{len(dataset)} samples"
+    if numbers.dtype.hasobject or not numbers.size:  # whose bytes are addresses
+        return f"{len(dataset)} samples"
+    return f"{len(dataset)} samples of sizes {digest(numbers)}"
 
 
 def flat(settings: Any, name: str = "") -> dict[str, Any]:

@@ -119,7 +119,8 @@ def the_same_noise() -> None:
     @replace(denoising.DenoisingTask, "load_dataset", "same-noise")
     def load_dataset(stock, self, split, *args, **kwargs):
         stock(self, split, *args, **kwargs)
-        self.datasets[split].room = self.max_positions()[0]
+        room = self.max_positions()
+        self.datasets[split].room = room[0] if isinstance(room, (tuple, list)) else room or math.inf
 
     @replace(denoising_dataset.DenoisingDataset, "__getitem__", "same-noise")
     def item(stock, self, index: int) -> Any:

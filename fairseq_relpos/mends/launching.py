@@ -152,8 +152,9 @@ def validate_on_several_ranks() -> None:
         torch.distributed.all_gather_object(gathered, move_to_cpu(data), group=group)
         return gathered
 
-    def skip_empty_batch(stock, self, sample, model, criterion):
-        return stock(self, sample, model, criterion) if sample else (0, 0, {})
+    def skip_empty_batch(stock, self, sample, *args, **kwargs):
+        is_empty = sample is None or isinstance(sample, dict) and not sample
+        return (0, 0, {}) if is_empty else stock(self, sample, *args, **kwargs)
 
     for task in tasks_with("valid_step"):
         replace(task, "valid_step", "validate-on-ranks")(skip_empty_batch)

@@ -29,8 +29,8 @@ def log_update(trainer: Any) -> None:
     if not (common.tensorboard_logdir or common.wandb_project) or not trainer.is_data_parallel_master:
         return
     model = trainer.get_model()
-    if update % common.log_interval == 0:
-        log_scalars(common, norms(model), update)
+    if update % common.log_interval == 0 and (values := norms(model)):
+        log_scalars(common, values, update)
     interval = getattr(trainer.cfg.model, "log_position_bias_interval", BIAS_INTERVAL)
     if interval and update % interval == 0:
         log_pictures(common, biases(model), update)

@@ -46,7 +46,7 @@ def autocast_on_cpus() -> None:
         if enabled and not has_bf16_units():
             log_once(logger, "--amp computes in float32: this processor has no units for bfloat16", logging.WARNING)
             enabled = False
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with torch.autocast("cpu", torch.bfloat16) if enabled else contextlib.nullcontext():
             return stock(self, sample, model, criterion, optimizer, *args, **kwargs)
 
     for task in tasks_with("train_step"):

@@ -57,10 +57,14 @@ def whole_word_masks() -> None:
 
 
 class BesideTheData:
-    """The ``args`` of a task that sets none of its own."""
+    """The ``args`` of a task that sets none of its own, with --mask-whole-words."""
 
     def __get__(self, task: Any, owner: type | None = None) -> Any:
-        return self if task is None else vocabulary_beside_the_data(task)
+        if task is None:
+            return self
+        if not getattr(getattr(task, "cfg", None), "mask_whole_words", False):
+            raise AttributeError(f"{type(task).__name__!r} object has no attribute 'args'")
+        return vocabulary_beside_the_data(task)
 
 
 def vocabulary_beside_the_data(task: Any, flag: str = "--mask-whole-words") -> Namespace:

@@ -41,6 +41,7 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
     def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosLanguageModel":
         flags.need_layers(args, "decoder")
         flags.check_sizes(args.decoder_embed_dim, args.decoder_attention_heads, "decoder")
+        flags.complete(args, causal=True)
         adopt_hparams(args)
         hparams, window = flags.hparams(args.position_hparams), flags.window(args)
         flags.refuse_other_numbers(args, "decoder", args.position_encoding, hparams, window)

@@ -70,6 +70,7 @@ class RelPosRoberta(FittingModel, RobertaModel):
     def build_model(cls, args: argparse.Namespace, task: Any) -> "RelPosRoberta":
         flags.need_layers(args, "encoder")
         flags.check_sizes(args.encoder_embed_dim, args.encoder_attention_heads)
+        flags.complete(args)
         adopt_hparams(args)
         hparams, window = flags.hparams(args.position_hparams), flags.window(args)
         flags.refuse_other_numbers(args, "encoder", args.position_encoding, hparams, window)

@@ -59,6 +59,7 @@ class EncoderDecoder(FittingModel):
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> Any:
         flags.need_layers(args, *cls.stacks)
+        flags.complete(args, cls.stacks)
         chosen = flags.chosen_stacks(args.position_stacks)
         names = flags.encodings_of(args.position_encoding, chosen)
         hparams = flags.hparams_of(args.position_hparams, chosen)

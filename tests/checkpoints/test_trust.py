@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -112,7 +113,6 @@ HOSTILE = [
     f"[true, {RUN}]",
     "[True, print]",
     "[True.__class__]",
-    "torch.os.system",
     "C['echo x']",
     "C % 'x'",
     "C * 2",
@@ -159,6 +159,21 @@ def test_a_setting_that_runs_something_is_refused(text):
             loading.refuse_code_in_settings("x.pt", state)
         assert "\n" not in str(refusal.value)
     assert not os.listdir()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["runs/teacher/model.pt", "my.losses.Focal", "bert-base.uncased", "exp-1.2", "layer1.attn", "(a|b)", "a b.c"],
+)
+def test_a_text_of_names_is_no_code(text):
+    loading.refuse_code_in_settings("x.pt", {"args": Namespace(a=[text]), "cfg": {"task": {"teacher": text}}})
+
+
+def test_what_a_criterion_has_logged_can_be_read():
+    loading.allow_fairseq_classes()
+    logged = [np.int32(3), np.bool_(True), np.float16(0.5), np.uint8(7), np.float64(0.25)]
+    torch.save({"model": {}, "args": None, "cfg": {"model": {}}, "meters": logged}, "own.pt")
+    assert loading.load_checkpoint("own.pt")["meters"] == logged
 
 
 def hidden(settings):

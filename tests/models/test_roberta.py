@@ -4,9 +4,13 @@ import copy
 import pickle
 import re
 import threading
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.roberta import roberta_base_architecture
 from loops import scale_up, scale_up_positions
 from small_models import KINDS, SIZES, dictionary, gradients, roberta, sentences, stack_of
 
@@ -23,6 +27,18 @@ def loss_of(model, tokens, seed=3):
     logits = model(tokens)[0].float()
     targets = tokens.roll(1, 1)
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def test_an_architecture_of_ones_own_has_to_name_an_encoding_and_nothing_else():
+    for encoding in ("rope", None):
+        args = Namespace(**SIZES, arch="own", position_encoding=encoding)
+        roberta_base_architecture(args)
+        task = SimpleNamespace(source_dictionary=dictionary())
+        if encoding:
+            assert "base=10000" in ARCH_MODEL_REGISTRY["roberta_t5"].build_model(args, task).args.position_hparams
+        else:
+            with pytest.raises(ValueError, match="--arch own names no position encoding"):
+                ARCH_MODEL_REGISTRY["roberta_t5"].build_model(args, task)
 
 
 @pytest.mark.parametrize("flag", ["checkpoint_activations", "torch_compile", "unpad"])

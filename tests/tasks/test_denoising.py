@@ -14,6 +14,8 @@ from forked import Run, error_of, run, train, weights
 from omegaconf import OmegaConf
 from vocabularies import VOCABULARIES
 
+from fairseq_relpos.mends.wrong_input import ignored
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -84,6 +86,17 @@ def lengths_of_sources(folder, room, spans):
         dataset.set_epoch(epoch)
         found += [len(dataset[n]["source"]) for n in range(len(dataset))]
     return found, max(len(dataset[n]["target"]) for n in range(len(dataset)))
+
+
+def test_a_task_that_derives_from_it_may_have_one_length_and_a_model_without_a_decoder(data, monkeypatch):
+    task = task_of(data, replace_length=1, mask_length="span-poisson")
+    monkeypatch.setattr(type(task), "max_positions", lambda self: 1024)
+    task.load_dataset("valid")
+    assert task.datasets["valid"].room == 1024
+    of_it = {"task": "of somebody", "arch": "roberta_t5", "poisson_lambda": 3.0}
+    ignored.check(of_it)
+    with pytest.raises(ValueError, match="needs a decoder"):
+        ignored.check({**of_it, "task": "denoising"})
 
 
 def test_noise_that_makes_a_sample_too_long_for_the_model_is_drawn_again(data):

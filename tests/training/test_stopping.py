@@ -4,8 +4,10 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 import time
+import types
 from unittest.mock import Mock, patch
 
 import pytest
@@ -384,6 +386,33 @@ def test_a_program_that_goes_on_after_a_stop_can_be_ended(data, tmp_path):
     run = Run(call, tmp_path / "log", before=program)
     code = run.wait()
     assert code == -signal.SIGTERM and "not ended" not in run.printed(), (code, run.printed())
+
+
+def test_a_handler_that_the_program_has_set_stays(caplog):
+    def own(*_):
+        """That of a job that submits itself again."""
+
+    before, request = signal.signal(signal.SIGUSR1, own), stopping.Request()
+    caplog.set_level("INFO")
+    try:
+        request.listen()
+        assert signal.getsignal(signal.SIGUSR1) is own and signal.getsignal(signal.SIGTERM) == request.note
+        assert "SIGUSR1 remains with the handler" in caplog.text
+    finally:
+        request.stop_listening()
+        signal.signal(signal.SIGUSR1, before)
+        request.process = None
+
+
+@pytest.mark.parametrize("names", ["validate_and_save", "validate_and_save validate"])
+def test_functions_of_a_program_that_have_the_names_of_fairseqs_are_left_alone(names, monkeypatch):
+    program = types.ModuleType("__main__")
+    exec("\n".join(f"def {name}(trainer, itr): return itr" for name in names.split()), vars(program))
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    monkeypatch.delitem(sys.modules, "fairseq_cli.train", raising=False)
+    monkeypatch.setattr(stopping.REQUEST, "listen", lambda: pytest.fail("it would listen"))
+    stopping.listen()
+    assert program.validate_and_save(1, 2) == 2
 
 
 def test_a_programs_own_processes_live_as_long_as_it_wants(data, tmp_path):

@@ -22,7 +22,7 @@ def check(settings: Mapping[str, Any]) -> None:
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, (int, float)) and not number >= lowest:
                 raise ValueError(f"{_flag(name)} {number}: give {lowest} or more")
-    is_denoising = "poisson_lambda" in settings
+    is_denoising = settings.get("task") in ("denoising", "multilingual_denoising")  # not one that derives from them
     for name in (*SHARES, *(NOISE if is_denoising else ())):
         if not 0 <= (settings.get(name) or 0) <= 1:
             raise ValueError(f"{_flag(name)} {settings[name]}: give a share from 0 to 1")
