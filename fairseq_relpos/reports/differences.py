@@ -29,8 +29,10 @@ HIGHER, LOWER, SAME = "higher", "lower", "not distinguishable"
 ENOUGH_SEEDS = 3
 #: an encoding whose standard deviation is so many times the table's median has no part in the common error
 OTHER_SPREAD = 5
-#: one whose deviation is so many times the median is named: its intervals are too narrow, those of the others too wide
+#: one whose deviation is so many times the median is named: its intervals may be too narrow, the others too wide
 WIDE_SPREAD = 2
+#: fewer encodings do not show what spread is usual
+TO_COMPARE = 4
 
 #: encoding -> seed -> a figure of the run: a loss, an accuracy, BLEU
 Values = Mapping[str, Mapping[int, float]]
@@ -86,7 +88,7 @@ class Model:
     ``aside``: encodings whose runs spread much more than those of the others, as after a lost head, and ``constant``
     ones, whose runs all have the same figure. They have no part in the common error, and no interval. ``degrees``: the
     residual degrees of freedom; ``deviation``: the residual standard deviation. ``wide``: encodings that spread so much
-    more than usual that their intervals are too narrow, and those of the others too wide.
+    more than usual that their intervals may be too narrow, and those of the others too wide.
     Raises ValueError if a figure is not finite: a run that diverged counts apart.
     """
 
@@ -208,9 +210,9 @@ class Joint:
 
 def relative_spreads(values: Values) -> dict[str, float]:
     """Returns the standard deviation of each encoding, without what all runs of a seed have in common, divided by the
-    median one. Empty for fewer than four encodings: they do not say what is usual."""
+    median one. Empty for fewer encodings than ``TO_COMPARE``."""
     many = {n: of_seed for n, of_seed in values.items() if len(of_seed) >= ENOUGH_SEEDS and not is_constant(of_seed)}
-    if len(many) < 4:
+    if len(many) < TO_COMPARE:
         return {}
     level = {name: median(of_seed.values()) for name, of_seed in many.items()}
     seeds = sorted({seed for of_seed in many.values() for seed in of_seed})
@@ -271,17 +273,25 @@ def note_of(values: Values, baseline: str | None) -> str:
     if any(not model.reason(name, baseline) for name in values if name != baseline):
         told = [f"Common error: standard deviation {model.deviation:.2g}, {model.degrees} degrees of freedom."]
         if model.wide:
+            told.append(f"Spread more than twice as much as usual: {_listed(model.wide)}.")
             told.append(
-                f"Spread more than twice as much as usual: {', '.join(model.wide)}. Their intervals are too narrow, "
-                "those of the others too wide."
+                "The baseline is one of them, so that all intervals may be too narrow."
+                if baseline in model.wide
+                else "Their intervals may be too narrow, those of the others too wide."
             )
+        if len(model.encodings) > 2 and not relative_spreads(values):  # a pair has its own error
+            told.append("So few encodings do not show whether their runs spread alike.")
     if model.aside:
-        told.append(f"Left out of the error, because their runs spread much more: {', '.join(model.aside)}.")
+        told.append(f"Left out of the error, because their runs spread much more: {_listed(model.aside)}.")
     if model.constant:
-        told.append(f"Left out of the error, because all their runs have the same figure: {', '.join(model.constant)}.")
+        told.append(f"Left out of the error, because all their runs have the same figure: {_listed(model.constant)}.")
     if model.aside or model.constant:
         told.append("A difference without an interval is a mean over common seeds.")
     return " ".join(told)
+
+
+def _listed(encodings: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in encodings)  # one of them is called none
 
 
 def cells(values: Values, baseline: str | None, figure: str, digits: int = 3) -> tuple[list[str], list[list[str]]]:
@@ -312,9 +322,9 @@ def legend(baseline: str | None) -> str:
 
 LEGEND = """\
 Mean ± standard deviation over the seeds. "- {baseline}": difference from {baseline} ± half the width of its 95 %
-interval. One linear model serves a table (encoding + seed, with one error for all runs); intervals and p are Dunnett's
-for several encodings against one, and hold where all runs spread alike. The verdict is "not distinguishable" unless
-p < 0.05."""
+interval. One linear model serves a table (encoding + seed, with one error for all runs): where encodings have
+different seeds, its differences are not quite those of the means. Intervals and p are Dunnett's for several encodings
+against one, and hold where all runs spread alike. The verdict is "not distinguishable" unless p < 0.05."""
 
 
 def missing_seeds(values: Values, wanted: Iterable[int] = ()) -> list[str]:

@@ -77,7 +77,7 @@ def test_a_row_with_another_spread_is_named_and_has_no_part_in_the_error():
     values = {**usual, "lost": {1: 3.9, 2: 4.7, 3: 3.9}, "lost_too": {1: 3.9, 2: 4.8, 3: 3.95}}
     model = differences.Model(values)
     assert model.aside == ["lost", "lost_too"] and model.deviation == differences.Model(usual).deviation
-    assert "lost, lost_too" in differences.note_of(values, "base")
+    assert "`lost`, `lost_too`" in differences.note_of(values, "base")
     found = differences.from_baseline(values, "base")
     assert found["lost"].half_width == math.inf and found["lost"].judged() == ("", "not tested: unequal spread")
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
@@ -96,7 +96,13 @@ def test_a_row_that_spreads_more_than_twice_as_much_as_usual_is_named_as_such():
     values = values_of(base=[4.0, 4.03, 4.01], x=[3.5, 3.52, 3.54], y=[3.6, 3.65, 3.6], wide=[3.7, 3.8, 3.65])
     model = differences.Model(values)
     assert (model.wide, model.aside) == (["wide"], [])
-    assert "usual: wide. Their intervals are too narrow" in differences.note_of(values, "base")
+    assert "usual: `wide`. Their intervals may be too narrow" in differences.note_of(values, "base")
+    assert "usual: `wide`. The baseline is one of them, so that all intervals" in differences.note_of(values, "wide")
+    assert "do not show whether" not in differences.note_of(values, "base")
+    few = {name: values[name] for name in ("base", "x", "wide")}
+    assert "So few encodings do not show whether their runs spread alike" in differences.note_of(few, "base")
+    pair = {name: values[name] for name in ("base", "wide")}
+    assert "do not show whether" not in differences.note_of(pair, "base")
     assert differences.from_baseline(values, "base")["wide"].half_width < math.inf
 
 
@@ -108,7 +114,7 @@ def test_a_row_without_spread_has_no_part_in_the_error_and_no_interval():
     assert found["perfect"].mean == pytest.approx(1 - 2.74 / 3)
     assert found["x"].half_width == differences.from_baseline(usual, "base")["x"].half_width
     note = differences.note_of(values, "base")
-    assert "the same figure: perfect." in note and "common seeds" in note
+    assert "the same figure: `perfect`." in note and "common seeds" in note
     # in a pair, the paired differences spread
     assert differences.paired([4000, 4000, 2000], [6000, 6000, 6000]).half_width < math.inf
     assert differences.from_baseline(values_of(base=[1.0] * 3, x=[1.0] * 3, y=[1.0] * 3), "base")["x"].judged() == (
