@@ -62,8 +62,8 @@ class Learned(PositionEncoding):
     p: one row a position, (n, E) plus fairseq's rows up to the pad; the pad's row is 0, the others as
     in stock fairseq: N(0, 0.02) in a RoBERTa and a BART, N(0, 1/sqrt(E)) in a Transformer and a language
     model. Stack part. A sequence longer than n is an error. Outputs, losses and state-dict keys are
-    those of fairseq's stock architecture, so there is no signature in the state dict: a file without
-    one holds this encoding.
+    those of fairseq's stock architecture (but with --quant-noise-pq, whose noise does not reach stock's
+    self-attention), so there is no signature in the state dict: a file without one holds this encoding.
 
     Cost: an addition to the input once a pass.
     """

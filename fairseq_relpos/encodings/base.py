@@ -190,7 +190,8 @@ class StackPart(nn.Module):
                 f"positions, 0 to {self.hard_limit - 1}: train with {self.length_option} {pos.span} or more, "
                 "give smaller ids, or choose a relative encoding"
             )
-        self.check_length(pos.span)
+        if self.hard_limit is not None and pos.span > self.hard_limit:  # not in a usual pass: it waits for the GPU
+            self.check_length(int(pos.real_lengths_B().max()))
 
     def randomize(self, span: int, cls_at_0: bool = False) -> None:
         """In training, tokens get random positions below ``span``; cls_at_0: the first one of a sentence remains at 0.
@@ -489,7 +490,9 @@ def weights_of(linear: nn.Module, inputs: int) -> tuple[torch.Tensor, Any]:
     quantised weights or a hook apply other ones than ``linear.weight``, they are computed from the outputs."""
     # torchao leaves an nn.Linear and makes its weight a tensor that stands for others; torch.nn.utils.prune and
     # weight_norm make it anew in a hook before each call
-    if type(linear) is nn.Linear and not (linear._forward_pre_hooks or hasattr(linear.weight, "__tensor_flatten__")):
+    hooks = [hook for hook in linear._forward_pre_hooks.values() if hook.__module__ != "fairseq.modules.quant_noise"]
+    # fairseq's noise changes the weight in place, once in each pass, in which the attention has called the module
+    if type(linear) is nn.Linear and not (hooks or hasattr(linear.weight, "__tensor_flatten__")):
         bias = linear.bias
         return full_precision(linear.weight), None if bias is None else full_precision(bias)
     known = [*linear.parameters(), *linear.buffers(), torch.empty(0, device="cpu")]

@@ -40,12 +40,11 @@ class ProjectedPositions(StackPart):
     def project(self, first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
         """p_i U^Q and p_i U^K of the table rows first .. last - 1, each [H, rows, D]."""
         norm = self.layer_norm
+        rows = full_precision(self.p[first:last])
+        if len(rows) < last - first:  # pads may lie beyond the table
+            rows = F.pad(rows, (0, 0, 0, last - first - len(rows)))
         rows = F.layer_norm(
-            full_precision(self.p[first:last]),
-            norm.normalized_shape,
-            full_precision(norm.weight),
-            full_precision(norm.bias),
-            norm.eps,
+            rows, norm.normalized_shape, full_precision(norm.weight), full_precision(norm.bias), norm.eps
         )
         return self.heads(self.u_q, rows), self.heads(self.u_k, rows)
 

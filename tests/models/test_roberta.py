@@ -12,7 +12,7 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.roberta import roberta_base_architecture
 from loops import scale_up, scale_up_positions
-from small_models import KINDS, SIZES, dictionary, gradients, roberta, sentences, stack_of
+from small_models import ABSOLUTE, KINDS, NO_DROPOUT, SIZES, dictionary, gradients, moved, roberta, sentences, stack_of
 
 from fairseq_relpos.encodings import names_for
 from fairseq_relpos.models.roberta import FirstTokenCheck
@@ -27,6 +27,37 @@ def loss_of(model, tokens, seed=3):
     logits = model(tokens)[0].float()
     targets = tokens.roll(1, 1)
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.parametrize("name", ABSOLUTE)
+@pytest.mark.parametrize("left", [False, True])
+def test_pads_may_lie_beyond_the_absolute_positions(name, left):
+    """--required-seq-len-multiple makes such batches."""
+    model = moved(roberta(f"roberta_{name}", max_positions=14)).eval()
+    lengths = (14, 5, 9)
+    rows = [torch.tensor([0, *range(5, 3 + n), 2]) for n in lengths]
+    batches = [torch.full((3, 14), 1), torch.full((3, 16), 1)]
+    for batch in batches:
+        for place, row in enumerate(rows):
+            batch[place, batch.size(1) - len(row) if left else 0 :][: len(row)] = row
+    exact, padded = (model(batch)[0] for batch in batches)
+    for place, n in enumerate(lengths):
+        ours, theirs = (x[place, -n:] if left else x[place, :n] for x in (padded, exact))
+        torch.testing.assert_close(ours, theirs, atol=3e-6, rtol=1e-5)
+    padded.sum().backward()
+    with pytest.raises(ValueError, match="a sequence of 15 tokens"):
+        model(torch.randint(4, 40, (1, 15)))
+
+
+def test_quantisation_noise_is_added_once_where_positions_use_the_projections_of_the_words():
+    model = roberta("roberta_deberta", position_hparams="share_att_key=True", quant_noise_pq=0.5, **NO_DROPOUT).train()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model(sentences())
+    for name, p in model.named_parameters():
+        if re.search(r"layers\.0\.self_attn\.[qk]_proj\.weight", name):
+            kept = p != 0
+            torch.testing.assert_close(p[kept], 2 * before[name][kept])
+            assert not kept.all() and kept.any()
 
 
 def test_an_architecture_of_ones_own_has_to_name_an_encoding_and_nothing_else():
