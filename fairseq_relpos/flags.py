@@ -134,7 +134,9 @@ def add_flags(parser: argparse.ArgumentParser, stacks: Iterable[str] = ()) -> No
 def complete(args: argparse.Namespace, stacks: Mapping[str, bool] | None = None, causal: bool = False) -> None:
     """``set_defaults`` for a model whose architecture function has not called it, because it is your own. Raises
     ValueError if no encoding is named."""
-    if hasattr(args, "position_hparams"):
+    if all(
+        hasattr(args, name) for name in ("position_hparams", "position_layers", "attention_backend", "attention_window")
+    ):
         return
     if not getattr(args, "position_encoding", None):
         arch = getattr(args, "arch", "")

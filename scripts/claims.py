@@ -85,7 +85,7 @@ class Test:
             self.seeds = model.seeds(self.ours, self.against)
             if self.seeds:
                 self.wide = [name for name in model.wide if name in (self.ours, self.against)]
-                if self.wide:
+                if self.wide and not model.reason(self.ours, self.against):
                     model = differences.Model({name: self.values[name] for name in (self.ours, self.against)})
                 (self.difference,) = model.differences([(self.ours, self.against)])
 

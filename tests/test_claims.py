@@ -54,6 +54,9 @@ def test_a_pair_with_more_spread_than_usual_is_tested_by_its_own_runs(claims, tm
     assert test.difference == differences.paired(ours, theirs)
     verdict = test.row("M4")[-1]
     assert verdict.startswith("supported") and "by these runs alone" in verdict and "`m4`" in verdict
+    values["constant"] = {1: 9.0, 2: 9.0, 3: 9.0}
+    differences.write(tmp_path / "examples/small/results.json", "shaw", {"loss on news": values})
+    assert claims.Test(section(against="constant")).row("M4")[-1] == "not tested: no spread"
     *_, verdict = claims.Test(section(ours="t5", better="higher")).row("T5")
     assert verdict == "supported"
 

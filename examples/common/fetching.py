@@ -9,6 +9,7 @@ the same files are mirrors: the first that answers is used.
 """
 
 import contextlib
+import filecmp
 import gzip
 import os
 import shutil
@@ -104,11 +105,6 @@ def refuse_another(path, name, source, digest):
         fail(f"{name} of {source} has {described(path, digest)}: it is another text; get it elsewhere")
 
 
-def is_made_from(target, source):
-    """Whether the file was written from this source, whose time it has then."""
-    return target.exists() and target.stat().st_mtime_ns == os.stat(source).st_mtime_ns
-
-
 def sacrebleu_set(name, files, folder, source):
     """Makes the files of a test set that sacreBLEU downloads."""
     from sacrebleu.dataset import DATASETS
@@ -127,7 +123,7 @@ def sacrebleu_set(name, files, folder, source):
 def copied(offline, name, target, digest=None):
     """Copies the text itself, which lies in the folder."""
     for path in forms_of(offline / name):
-        if is_made_from(target, path):
+        if target.exists() and filecmp.cmp(path, target, shallow=False):
             return refuse_another(target, target.name, path, digest)
         with unpacking(path, "get it again"), opened(path) as file:
             return write(file, target, path, digest)
@@ -150,8 +146,8 @@ def write(file, target, source=None, digest=None, expected_bytes=None):
         if expected_bytes is not None and found != int(expected_bytes):
             raise OSError(f"{found:,} of {int(expected_bytes):,} bytes came")
         refuse_another(part, target.name, source, digest)
-        if source:
-            os.utime(part, ns=(os.stat(source).st_atime_ns, os.stat(source).st_mtime_ns))
+        if target.exists() and filecmp.cmp(part, target, shallow=False):
+            shutil.copystat(target, part)  # what was made from it remains newer
 
 
 def located(alternatives, folder, offline):
@@ -200,8 +196,8 @@ def check_digest(path, source):
 
 
 def extract(archive, name, target, digest):
-    if os.path.basename(archive) == name or is_made_from(target, archive) and has_digest(target, digest):
-        return  # it was downloaded to its place, or extracted before
+    if os.path.basename(archive) == name:
+        return  # it was downloaded to its place
     with unpacking(archive, "remove it and run again"):
         if archive.endswith((".tgz", ".tar.gz", ".tar.bz2", ".tar")):
             with tarfile.open(archive) as tar:

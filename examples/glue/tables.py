@@ -72,9 +72,9 @@ def get(list_path, folder, offline, tasks):
         copied(Path(offline), name, Path(folder, name))
     if MSR[0] in names:
         make_mrpc(Path(folder))
-    for task in tasks if offline else []:
-        name = f"{task}/test.tsv"  # of an earlier folder or download
-        is_made = task == "MRPC" and MSR[0] in names
-        if name not in names and not is_made and Path(folder, name).exists():
+    of_tasks = [name for source in sources for name in source.provides if name.split("/")[0] in tasks]
+    of_tasks += ["MRPC/test.tsv"] if "MRPC" in tasks and MSR[0] not in names else []
+    for name in of_tasks if offline else []:  # a test part of an earlier folder or download
+        if "/test" in name and name not in names and Path(folder, name).exists():
             print(f"{folder}/{name} is removed, because {offline} has none")
             Path(folder, name).unlink()

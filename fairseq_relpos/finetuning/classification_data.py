@@ -373,8 +373,10 @@ def prepare_all(name: str, texts: str | Path, out: str | Path, **settings: Any) 
         checked(task, divided(examples, fold))
     for fold in folds:
         print(f"fold {fold} of {make(task, texts, f'{out}-fold{fold}', fold=fold, **settings)}")
-    written = {Path(f"{out}-fold{fold}") for fold in folds}
-    for path in set(Path(out).parent.glob(f"{Path(out).name}-fold[0-9]*")) - written:  # of a file with more folds
-        with contextlib.suppress(ValueError):
-            refuse_to_replace(path)
-            shutil.rmtree(path)
+    for path in Path(out).parent.iterdir():
+        match = re.fullmatch(rf"{re.escape(Path(out).name)}-fold(\d+)", path.name)
+        if match and int(match[1]) not in folds and not path.is_symlink():  # of a file with more folds
+            with contextlib.suppress(ValueError):
+                refuse_to_replace(path)
+                shutil.rmtree(path)
+                print(f"{path} is removed: the file has {len(folds)} folds")

@@ -39,6 +39,24 @@ def commands_with(name: str) -> list[Globals]:
     return [Globals(function) for function in found if inspect.isfunction(function)]
 
 
+def trainings() -> list[Globals]:
+    """Returns the Globals of fairseq-train. A program of your own may have functions of these names, but not both with
+    fairseq's arguments."""
+    arguments = {
+        "validate_and_save": ["cfg", "trainer", "task", "epoch_itr", "valid_subsets", "end_of_epoch"],
+        "validate": ["cfg", "trainer", "task", "epoch_itr", "subsets"],
+    }
+    return [
+        command
+        for command in commands_with("validate_and_save")
+        if all(
+            inspect.isfunction(function := getattr(command, name, None))
+            and list(inspect.signature(function).parameters) == names
+            for name, names in arguments.items()
+        )
+    ]
+
+
 def tasks_with(method: str) -> list[type]:
     """Returns fairseq's class of tasks, and those of its tasks that have such a method of their own."""
     from fairseq.tasks import TASK_REGISTRY, FairseqTask

@@ -12,7 +12,7 @@ import torch
 
 from .. import atomic_files
 from ..ranks import together
-from .replace import commands_with, replace
+from .replace import replace, trainings
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def drop_a_needless_predecessor(
         return stock(cfg, trainer, *args, **kwargs)
 
     # all ranks of fairseq-train come here; a program's own training loop may call this on one rank
-    saved = together(save) if commands_with("validate_and_save") else save()
+    saved = together(save) if trainings() else save()
     if saved is not None:
         earlier = trainer.relpos.saved_as
         if earlier is not None and os.path.exists(earlier) and earlier != saved:

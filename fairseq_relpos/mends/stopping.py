@@ -16,7 +16,7 @@ import torch.utils.data
 
 from . import ending
 from .catalogue import on
-from .replace import Globals, commands_with, replace
+from .replace import replace, trainings
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Request:
             self.handlers = {number: signal.signal(number, self.note) for number in heeded}
             for number in SIGNALS:
                 if number not in heeded and signal.getsignal(number) != signal.SIG_IGN:
-                    logger.info(f"{signal.Signals(number).name} remains with the handler that the program has set")
+                    logger.warning(f"{signal.Signals(number).name} remains with the handler that the program has set")
         if on("end-threads"):
             ending.end_all_at_exit()
         tell_the_launcher(BEGUN)
@@ -116,30 +116,12 @@ def listen() -> None:
     and end with exit code 75. A validation that was due, or was broken off, runs first when the run is resumed. A
     second Ctrl-C ends at once.
     """
-    commands = _trainings()
+    commands = trainings()
     if commands:  # a program's own training loop would never look at REQUEST
         REQUEST.listen()
     for command in commands:
         replace(command, "validate_and_save", "signals")(end_after_an_update)
         replace(command, "validate", "signals")(leave_for_the_next_start)
-
-
-def _trainings() -> list[Globals]:
-    """Returns the Globals of fairseq-train. A program of your own may have functions of these names, but not both with
-    fairseq's arguments."""
-    arguments = {
-        "validate_and_save": ["cfg", "trainer", "task", "epoch_itr", "valid_subsets", "end_of_epoch"],
-        "validate": ["cfg", "trainer", "task", "epoch_itr", "subsets"],
-    }
-    return [
-        command
-        for command in commands_with("validate_and_save")
-        if all(
-            inspect.isfunction(function := getattr(command, name, None))
-            and list(inspect.signature(function).parameters) == names
-            for name, names in arguments.items()
-        )
-    ]
 
 
 def keep_loaders_alive() -> None:
@@ -220,7 +202,7 @@ def make_the_validation_that_was_due(trainer: Any, extra_state: dict[str, Any]) 
     from fairseq import checkpoint_utils
 
     due, cfg = extra_state["validation_due"], trainer.cfg
-    commands = _trainings()
+    commands = trainings()
     if cfg.dataset.disable_validation or not commands:
         return
     logger.info(f"the validation after {trainer.get_num_updates():,} updates, which a signal kept from being made")

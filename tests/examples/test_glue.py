@@ -120,6 +120,14 @@ def test_archives_of_a_folder_are_unpacked_and_mrpc_is_split_as_glue_does(tmp_pa
     header, first, second = PAIRS.splitlines()
     assert (out / "MRPC/train.tsv").read_text().splitlines() == [header, first]
     assert (out / "MRPC/dev.tsv").read_text().splitlines() == [header, second]
+    (out / "MNLI").mkdir()
+    for name in ("train", "dev_matched", "dev_mismatched", "test_matched", "diagnostic"):
+        (out / f"MNLI/{name}.tsv").write_text("of before\n")
+        (tmp_path / "later/MNLI").mkdir(parents=True, exist_ok=True)
+        if name.startswith(("train", "dev")):
+            (tmp_path / f"later/MNLI/{name}.tsv").write_text("later\n")
+    get(tmp_path / "downloads.txt", out, tmp_path / "later", ["MNLI"])
+    assert not (out / "MNLI/test_matched.tsv").exists() and (out / "MNLI/diagnostic.tsv").exists()
     # other tables, in another folder: no table of before remains
     (tmp_path / "other/RTE").mkdir(parents=True)
     for name in ("train", "dev"):

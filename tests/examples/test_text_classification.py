@@ -8,6 +8,7 @@ import lzma
 import os
 import random
 import re
+import shutil
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -270,7 +271,9 @@ def test_folds_share_no_sentence_and_each_is_the_test_part_once(tmp_path):
     rows = [(n // 2 % 5, n % 2, f"some words {n // 2}") for n in range(200)]
     write(tmp_path / "other/CR/all.tsv", rows, "fold\tlabel\tsentence")
     (tmp_path / "CR-fold8/shaw-seed1").mkdir()  # a run, which is not to be removed
+    shutil.copytree(tmp_path / "CR-fold0", tmp_path / "CR-fold0-kept")
     data.prepare_all("CR", tmp_path / "other", tmp_path / "CR", longest=9)
+    shutil.rmtree(tmp_path / "CR-fold0-kept")  # which is nobody's to remove
     assert sorted(path.name for path in tmp_path.glob("CR-fold*")) == [f"CR-fold{fold}" for fold in (0, 1, 2, 3, 4, 8)]
 
 

@@ -61,8 +61,8 @@ def test_quantisation_noise_is_added_once_where_positions_use_the_projections_of
 
 
 def test_an_architecture_of_ones_own_has_to_name_an_encoding_and_nothing_else():
-    for encoding in ("rope", None):
-        args = Namespace(**SIZES, arch="own", position_encoding=encoding)
+    for encoding, given in (("rope", {}), ("rope", {"position_hparams": "base=10000"}), (None, {})):
+        args = Namespace(**SIZES, **given, arch="own", position_encoding=encoding)
         roberta_base_architecture(args)
         task = SimpleNamespace(source_dictionary=dictionary())
         if encoding:
