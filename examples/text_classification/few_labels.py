@@ -109,7 +109,8 @@ def report(runs, folder):
             for seed, value in of_seed.items():
                 lines.setdefault(encoding, {}).setdefault(seed, {})[size] = value
     folder.mkdir(parents=True, exist_ok=True)
-    by_encoding = {encoding: list(of_seed.values()) for encoding, of_seed in lines.items()}
+    enough = {encoding: of_seed for encoding, of_seed in lines.items() if len(of_seed) >= differences.ENOUGH_SEEDS}
+    by_encoding = {encoding: list(of_seed.values()) for encoding, of_seed in (enough or lines).items()}
     curves.plot({"": by_encoding}, folder / "labels.png", "labels", "test accuracy, %", doubling=True)
     machines = sorted({line for kept in Path(runs).rglob("machine.txt") for line in kept.read_text().splitlines()})
     head = "\n".join(["# SST-2 with few labels\n", *(f"- {machine}" for machine in machines), ""])
