@@ -134,7 +134,7 @@ BAD_FILES = {
     "noise": (bytes(range(255, 0, -1)), "is no checkpoint"),
     "hostile zip": (zip_bytes({"model": RunsCode()}), "contains exec, which has no place"),
     "hostile legacy": (zip_bytes({"model": RunsCode()}, **LEGACY), "contains exec, which has no"),
-    "unknown kind": (zip_bytes({"model": {}, "x": np.zeros(1, "int8")}), "be read safely: Can on"),
+    "unknown kind": (zip_bytes({"model": {}, "x": np.zeros(1, "M8[s]")}), "be read safely: Can on"),
     "a tensor": (zip_bytes(torch.zeros(3)), "is a torch file but no fairseq checkpoint"),
     "another dict": (zip_bytes({"weight": 1}), "is a torch file but no fairseq checkpoint"),
 }

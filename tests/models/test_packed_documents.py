@@ -123,7 +123,7 @@ def test_given_ids_that_count_within_documents_say_the_same():
 def test_together_they_may_be_longer_than_an_absolute_table():
     run, parameters = encoder("roberta_learned", max_positions=8)
     assert_exact(run, parameters, *packed())
-    with pytest.raises(ValueError, match="a sequence of 14 tokens, but this position encoding has 8"):
+    with pytest.raises(ValueError, match="a sequence of 12 tokens, but this position encoding has 8"):
         run(packed()[0])
 
 
