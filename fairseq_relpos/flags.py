@@ -140,7 +140,7 @@ def complete(args: argparse.Namespace, stacks: Mapping[str, bool] | None = None,
         return
     if not getattr(args, "position_encoding", None):
         arch = getattr(args, "arch", "")
-        raise ValueError(f"--arch {arch} names no position encoding: set args.position_encoding in its function")
+        raise ValueError(f"--arch {arch} names no position encoding: give --position-encoding NAME")
     set_defaults(args, args.position_encoding, stacks, causal)
 
 

@@ -3,9 +3,9 @@
     fetch(LIST, FOLDER, OFFLINE, [FILE...])      -> FOLDER/FILE, for every FILE
 
 LIST: downloads.txt of a recipe. OFFLINE: a folder that has the files or their archives, plain, .xz or .gz; empty: the
-network. A file that FOLDER has already is kept, unless OFFLINE has another one, or it has not the digest of LIST. All
-addresses are tried before the first text is downloaded, so that a dead link is known within seconds. Lines of LIST with
-the same files are mirrors: the first that answers is used.
+network. A file that FOLDER has already is kept, unless OFFLINE has another one, or LIST another digest. All addresses
+are tried before the first text is downloaded, so that a dead link is known within seconds. Lines of LIST with the same
+files are mirrors: the first that answers is used.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def fetch(list_path, folder, offline, names, sha1=None):
         fail(f"{', '.join(sorted(unknown))}: not in {list_path}")
     digests = {one.archive: one.digest for of_files in sources.values() for one in of_files if one.digest != "-"}
     digests |= {name: f"sha1:{digest}" for name, digest in (sha1 or {}).items()}
-    kept = {name for name in names if (folder / name).exists() and has_digest(folder / name, digests.get(name))}
+    kept = {name for name in names if (folder / name).exists() and not other_digest(folder / name, digests.get(name))}
     wanted = [name for name in names if name not in kept or offline and name not in digests]
     given, needed = [], []
     for provides, alternatives in sources.items():
@@ -74,8 +74,8 @@ def fetch(list_path, folder, offline, names, sha1=None):
         if offline and not lying and not any(Path(offline, source.archive).is_file() for source in alternatives):
             missing = [name for name in missing if name not in kept]
         given += lying
-        if set(missing) > set(lying):
-            needed.append((alternatives, [name for name in missing if name not in lying]))
+        if rest := [name for name in missing if name not in lying]:
+            needed.append((alternatives, rest))
     archives = [located(alternatives, folder, offline) for alternatives, _ in needed]
     for name in given:
         copied(Path(offline), name, folder / name, digests.get(name))
@@ -90,19 +90,18 @@ def fetch(list_path, folder, offline, names, sha1=None):
             extract(place, name, folder / name, digests.get(name))
 
 
-def has_digest(path, digest):
-    """Whether the file has the digest, if one is given."""
-    return not digest or digest_of(digest.partition(":")[0], path) == digest.partition(":")[2]
-
-
-def described(path, digest):
+def other_digest(path, digest):
+    """Returns the digest of the file and the expected one; empty if they are the same, or none is expected."""
+    if not digest:
+        return ""
     kind, expected = digest.split(":")
-    return f"{kind} {digest_of(kind, path)}, not {expected}"
+    found = digest_of(kind, path)
+    return "" if found == expected else f"{kind} {found}, not {expected}"
 
 
 def refuse_another(path, name, source, digest):
-    if not has_digest(path, digest):
-        fail(f"{name} of {source} has {described(path, digest)}: it is another text; get it elsewhere")
+    if other := other_digest(path, digest):
+        fail(f"{name} of {source} has {other}: it is another text; get it elsewhere")
 
 
 def sacrebleu_set(name, files, folder, source):
@@ -122,11 +121,11 @@ def sacrebleu_set(name, files, folder, source):
 
 def copied(offline, name, target, digest=None):
     """Copies the text itself, which lies in the folder."""
-    for path in forms_of(offline / name):
-        if target.exists() and filecmp.cmp(path, target, shallow=False):
-            return refuse_another(target, target.name, path, digest)
-        with unpacking(path, "get it again"), opened(path) as file:
-            return write(file, target, path, digest)
+    path, *_ = forms_of(offline / name)
+    if target.exists() and filecmp.cmp(path, target, shallow=False):
+        return refuse_another(target, target.name, path, digest)
+    with unpacking(path, "get it again"), opened(path) as file:
+        write(file, target, path, digest)
 
 
 @contextlib.contextmanager
@@ -191,8 +190,8 @@ def check_digest(path, source):
     if source.digest == "-":
         print(f"{path}: unchecked, no digest of it is known; its sha256 is {digest_of('sha256', path)}")
         return
-    if not has_digest(path, source.digest):
-        fail(f"{path} has {described(path, source.digest)}: remove it and run again, or {source.hint}")
+    if other := other_digest(path, source.digest):
+        fail(f"{path} has {other}: remove it and run again, or {source.hint}")
 
 
 def extract(archive, name, target, digest):

@@ -153,7 +153,7 @@ def validate_on_several_ranks() -> None:
         return gathered
 
     def skip_empty_batch(stock, self, sample, *args, **kwargs):
-        is_empty = sample is None or isinstance(sample, dict) and not sample
+        is_empty = not isinstance(sample, torch.Tensor) and not sample
         return (0, 0, {}) if is_empty else stock(self, sample, *args, **kwargs)
 
     for task in tasks_with("valid_step"):
