@@ -21,7 +21,6 @@ TESTS = {
     "switches": "test_mends.py::test_help_shows_the_flag",
     "numpy-compat": "test_compat.py::test_each_epoch_is_logged_once",
     "length-buckets": "test_compat.py::test_lengths_are_bucketed",
-    "bitarray-rindex": "test_compat.py::test_huffman_coded_sentences_are_read",
     "checkpoint-classes": "test_compat.py::test_from_pretrained_loads_a_checkpoint",
     "bf16-without-tpu": "test_compat.py::test_bf16_means_a_tpu_only_if_one_is_asked_for",
     "whole-word-masks": "test_mends.py::test_the_vocabulary_of_whole_words_is_found_beside_the_data",

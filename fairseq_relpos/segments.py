@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows of a batch are in their streams. stream: the number of the first row's stream. The rows of later
+    """The places of a batch's rows in their streams. stream: the number of the first row's stream. The rows of later
     batches with this number are of the same streams; at the end, the last rows may be missing. step: the number of
     the segments in their streams, from 0. goes_on: for each row, whether it goes on with the text of the segment
     before; if not, the row has nothing to remember."""

@@ -1,4 +1,4 @@
-"""Runs of recipes, a line of a manifest each, in a process each; a sweep that was stopped goes on: docs/recipes.md.
+"""Runs of recipes, a line of a manifest each, in a process each; a sweep that was stopped resumes: docs/recipes.md.
 
     sweep.py run FOLDER MANIFEST [--jobs N]                    runs what is not done yet, N at a time
     sweep.py run FOLDER MANIFEST [--jobs N] --slurm [flags of sbatch]    the same as one job array

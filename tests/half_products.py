@@ -7,7 +7,7 @@ from fairseq_relpos import terms
 
 
 def stand_in(out, x, y, scale):
-    """What ``torch.baddbmm(out_dtype=torch.float32)`` computes."""
+    """The same numbers as ``torch.baddbmm(out_dtype=torch.float32)``."""
     assert x.dtype == y.dtype and x.dtype.itemsize == 2 and out.dtype == torch.float32
     assert x.dim() == y.dim() == out.dim() == 3
     out.copy_(scale * torch.matmul(x.float(), y.float()))

@@ -46,7 +46,7 @@ def clip(x, k):
 
 
 def inputs(batch=2, length=9):
-    """Of 24 features."""
+    """24 features."""
     return torch.randn(batch, length, 24, dtype=torch.float64)
 
 

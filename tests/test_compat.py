@@ -409,15 +409,6 @@ def test_lengths_are_bucketed():
     assert np.zeros(1, dtype=np.compat.long).dtype == np.int64
 
 
-def test_huffman_coded_sentences_are_read():
-    from fairseq.data.huffman import HuffmanCodeBuilder
-
-    builder = HuffmanCodeBuilder()
-    builder.add_symbols(*"abbcccc")
-    coder = builder.build_code()
-    assert [node.symbol for node in coder.decode(coder.encode(list("abcab")))] == list("abcab")
-
-
 # Several processes
 
 
@@ -463,7 +454,7 @@ TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": 29500}
 
 @pytest.mark.parametrize("gpus, local_rank, device", [(1, 0, 0), (8, 3, 3), (1, 7, 0)])
 def test_torchrun_with_one_gpu_per_node_joins_the_ranks(gpus, local_rank, device, as_launched):
-    """Where a launcher shows each process its own GPU alone, all have number 0."""
+    """A launcher that shows each process its own GPU alone: all have number 0."""
     settings = as_launched(gpus=gpus, WORLD_SIZE=12, RANK=9, LOCAL_RANK=local_rank, **TORCHRUN)
     assert settings.distributed_init_method == "env://" and settings.distributed_no_spawn
     assert (settings.distributed_world_size, settings.distributed_rank) == (12, 9)

@@ -163,7 +163,7 @@ def test_a_column_of_ours_needs_two_encodings(papers, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def calls(papers, index, tmp_path_factory):
-    """Where the commands of the page have run, and (environment, words) of each program that they start."""
+    """The folder in which the page's commands have run, and (environment, words) of each program they start."""
     place = tmp_path_factory.mktemp("commands")
     blocks = [(values, "commands") for values in papers.read()[0].values()]
     blocks += [(values, key) for values in index.values() for key in ("full", "laptop")]

@@ -15,7 +15,7 @@ import pkgutil
 import sys
 import types
 
-LIBRARIES = ("fairseq", "fairseq_cli", "torch", "numpy", "bitarray", "hydra", "omegaconf")
+LIBRARIES = ("fairseq", "fairseq_cli", "torch", "numpy", "hydra", "omegaconf")
 
 
 def main(mends, arguments):

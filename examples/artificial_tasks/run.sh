@@ -42,7 +42,7 @@ train_once() {
   local code
   training_command "$@"
   if [ -e "$run/result.json" ]; then
-    same_run check "$run" "${training[@]}" # it has no last checkpoint from which another precision could go on
+    same_run check "$run" "${training[@]}" # it has no last checkpoint from which another precision could resume
     say "$run is trained"
   elif [ "$1" = "$FIRST_SEED" ] && same_run diverged "$run" "${training[@]}"; then
     say "$run has diverged"

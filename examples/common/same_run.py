@@ -1,4 +1,4 @@
-"""Whether a training is the same run as before and may go on, and the training itself.
+"""Whether a training is the same run as before and may resume, and the training itself.
 
     same_run.py show COMMAND...                prints it for a shell
     same_run.py run WHAT RUN N START... COMMAND...    trains or resumes, unless the run is finished; another run than
@@ -143,7 +143,7 @@ class SameRun:
         return True
 
     def need_same_settings(self):
-        """With others fairseq would go on all the same, and the report would tell of a training that there was not."""
+        """With others fairseq would resume all the same, and the report would tell of a training that there was not."""
         before = read(self.place / "command", self.place / "trained", self.run / "command")
         begun = (self.place / "trained").exists() or any(self.run.glob("checkpoint*.pt"))
         if before is None or not begun:

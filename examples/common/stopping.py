@@ -81,7 +81,7 @@ def stoppable(command, send, **more):
 def supervise(*command):
     code = stoppable(command, os.killpg)
     if code == STOPPED:
-        print(f"{script()}: stopped by a signal: the same command goes on (exit code {STOPPED})", file=sys.stderr)
+        print(f"{script()}: stopped by a signal: the same command resumes it (exit code {STOPPED})", file=sys.stderr)
     return code
 
 

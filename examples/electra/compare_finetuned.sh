@@ -4,7 +4,7 @@
 #   bash examples/electra/compare_finetuned.sh [FOLDER]     # FINETUNED.md and finetuned.json, into FOLDER (default: $RUNS)
 #   JOBS=2 bash examples/electra/compare_finetuned.sh       # settings: finetuned.sh
 #
-# Run it again at any time: it goes on where it was stopped.
+# Run it again at any time: it resumes where it was stopped.
 . "$(dirname "$0")/../common/recipe.sh"
 end_in_order "$@"
 read_settings "$HERE/finetuned.sh"

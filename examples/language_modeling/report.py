@@ -116,7 +116,7 @@ def refusals(compared, scores, columns):
 
 
 def lengths_of(compared, settings, tokens):
-    """What `fairseq-relpos extrapolation` found on the whole test text, by run. The report notes runs without it."""
+    """The results of `fairseq-relpos extrapolation` on the test text, by run. The report notes runs without them."""
     found, without, otherwise = {}, [], []
     evaluated = settings["EVALUATED"]
     for run in compared.runs if settings["LENGTHS"].split() else []:

@@ -40,7 +40,7 @@ read_machine() {
 start_from_model() { # [flags]
   local released=${SIZE#_}
   [ "$NEEDS_START" = no ] || [ -n "$START_FROM" ] ||
-    die "these settings go on from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.${released:-base}"
+    die "these settings start from a trained model: set START_FROM=FOLDER/model.pt, for example that of roberta.${released:-base}"
   [ -z "$START_FROM" ] || [ -e "$START_FROM" ] || die "START_FROM=$START_FROM: no such checkpoint"
   [ -n "$START_FROM" ] || return 0
   ! compgen -G "$run/checkpoint_last*.pt" >/dev/null || return 0

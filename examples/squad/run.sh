@@ -29,7 +29,7 @@ training_command() { # CHECKPOINT [flags of fairseq-train]
   shared_flags
   divide_over 1 "UPDATE_FREQ says" "${@:2}"
   count_updates "$1"
-  # also where training goes on from its own checkpoints: the position hyperparameters are those of this one
+  # also where training resumes from its own checkpoints: the position hyperparameters are those of this one
   [ "$1" = none ] || start=("--finetune-from-model=$1")
   [ "$ARCH" = roberta ] || positions=--max-source-positions
   [ -z "${HPARAMS[$encoding]:-}" ] || hparams=(--position-hparams "${HPARAMS[$encoding]}")
@@ -66,7 +66,7 @@ predict() { # [SPLIT]: SPLIT.predictions.json in the official form; valid also g
   need_data
   [ $# -le 1 ] || die "$usage"
   [ -e "$checkpoint" ] || die "no checkpoint $checkpoint: run.sh finetune $encoding CHECKPOINT first"
-  [ -e "$run/trained" ] || die "$run has not ended its training: run.sh finetune $encoding CHECKPOINT goes on"
+  [ -e "$run/trained" ] || die "the training of $run is not finished: run.sh finetune $encoding CHECKPOINT resumes it"
   need_dictionary
   [ -e "$DATA/$split.npz" ] || die "no $DATA/$split.npz: give a split that prepare.sh has made"
   [ "$split" = valid ] || [ -e "$run/results.json" ] || die "no $run/results.json: run.sh predict $encoding first"

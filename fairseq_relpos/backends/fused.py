@@ -239,7 +239,7 @@ def in_rows(name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def described(name: str, x: torch.Tensor) -> _Tensor:
-    """Where the tensor lies, with strides of 0 for sentences and heads that share it, and for queries that do."""
+    """The tensor's address, and its strides, which are 0 where sentences, heads or queries share it."""
     if name.endswith(("bias_row", "gain", "reset")):  # [H, L] and [H, 2]; in backward [B, H, 2]
         x = x.unsqueeze(-2)
     elif name in ("keys", "cls"):

@@ -77,7 +77,7 @@ def as_compiled(number: int) -> int:
 
 
 def layout(x: torch.Tensor) -> tuple:
-    """What Triton compiles of a tensor's address, sizes and strides."""
+    """The properties of a tensor's address, sizes and strides for which Triton compiles a kernel of its own."""
     sizes = tuple(size == 1 for size in x.shape)
     return x.data_ptr() % 16 == 0, sizes, tuple(map(as_compiled, x.stride()))
 

@@ -705,7 +705,7 @@ def gradients(
 
 @triton.jit
 def end_of_keys(call: "Call", t0: tl.tensor, M: tl.constexpr) -> tl.tensor:
-    """Where queries t0 .. t0 + M - 1 see no more keys."""
+    """The first key after those that queries t0 .. t0 + M - 1 see."""
     end = src_len(call)
     if call.skip:
         end = tl.minimum(end, t0 + M + src_len(call) - tgt_len(call))

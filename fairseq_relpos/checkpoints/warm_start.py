@@ -213,7 +213,7 @@ def is_of_positions(key: str) -> bool:
 
 
 def rows_of(part: StackPart) -> tuple[Any, Any]:
-    """What the rows of a bias b are, and by what it is multiplied."""
+    """The meaning of the rows of a bias b, and the factor it is multiplied by."""
     return getattr(part, "rows", None) or getattr(part, "buckets", None), getattr(part, "bias_scale", 1.0)
 
 

@@ -1,4 +1,4 @@
-"""fairseq on today's numpy, bitarray and torch."""
+"""fairseq on today's numpy and torch."""
 
 import importlib.util
 import inspect
@@ -29,14 +29,6 @@ def length_buckets() -> None:
     def get_buckets(stock, sizes, num_buckets):
         borders = np.linspace(0, 100, num_buckets + 1)
         return np.unique(np.percentile(sizes, borders, method="lower")[1:])
-
-
-def bitarray_rindex() -> None:
-    import bitarray.util
-
-    if not hasattr(bitarray.util, "rindex"):
-        # a coded sentence always has the 1 that is looked for: it marks its end
-        put(bitarray.util, "rindex", lambda bits, value=1: bits.find(value, right=True), "bitarray-rindex")
 
 
 def checkpoint_classes() -> None:
@@ -107,4 +99,4 @@ def bf16_without_tpu(settings: Namespace, arguments: Sequence[str] | None) -> No
         settings.tpu = has_tpu
 
 
-INSTALLERS = (numpy_compat, length_buckets, bitarray_rindex, checkpoint_classes, whole_word_masks, blocked_ngrams)
+INSTALLERS = (numpy_compat, length_buckets, checkpoint_classes, whole_word_masks, blocked_ngrams)

@@ -258,7 +258,7 @@ def prepare(folder: RunFolder) -> None:
         settings["batch"] = batch_of(settings)
     if changed := differing_settings([*run.earlier_settings, run.settings], may_change):
         told = in_words({name: {value: [] for value in by_value} for name, by_value in changed.items()})
-        folder.notes.append(f"{folder.path} went on with other settings: {told}")
+        folder.notes.append(f"{folder.path} was resumed with other settings: {told}")
     if fold is not None:
         for name in OF_A_FOLD & run.settings.keys():
             del run.settings[name]

@@ -1,4 +1,4 @@
-"""What ``fairseq-relpos extrapolation`` found, as a table, and as a picture of several runs."""
+"""The results of ``fairseq-relpos extrapolation``, as a table, and as a picture of several runs."""
 
 import argparse
 import json

@@ -44,7 +44,7 @@ def plot(runs: list[Run], path: str | Path, names: dict[str, str] | None = None)
     names = names or {}
     validated = [run for run in runs if run.losses]
     if not validated:
-        raise ValueError("none of the runs has been validated yet: let them go on for a while")
+        raise ValueError("none of the runs has been validated yet: let them train until the first validation")
     by_title: dict[str, dict[str, list[dict[int, float]]]] = {}
     for split in sorted({split for run in validated for split in run.losses}):
         by_encoding = by_title.setdefault(names.get(split, split), {})

@@ -22,7 +22,7 @@ OF_A_RUN = OF_A_SEED | {
 
 #: flags of what lies in the data of a fold, and of what is counted there
 OF_A_FOLD = {"embedding-file", "max-update", "total-num-update", "warmup-updates"}
-#: flags that may change while a run goes on: its end, what is written when, and how it is computed
+#: flags that may change when a run resumes: its end, what is written when, and how it is computed
 NO_SETTING = (
     "max-update|(log|save|keep|validate|reset|distributed|ddp|wandb)-[a-z-]+|tensorboard-logdir"
     "|cpu|num-workers|batch-size|update-freq|checkpoint-activations|attention-backend|torch-compile|unpad"
@@ -117,13 +117,13 @@ def counted(runs: Sequence[Mapping[str, str]]) -> set[str]:
 
 def is_free(name: str) -> bool:
     """Whether runs that are compared may differ in this setting."""
-    if name == "max-update":  # which a run may change while it goes on, but not a comparison
+    if name == "max-update":  # which may change when a run resumes, but not a comparison
         return False
     return name in OF_A_RUN or bool(re.fullmatch(f"{OF_THE_ENCODING}|{NOT_COMPARED}|{NO_SETTING}", name))
 
 
 def may_change(name: str) -> bool:
-    """Whether a run may go on with another value of this setting."""
+    """Whether a run may resume with another value of this setting."""
     return bool(re.fullmatch(f"save-dir|distributed-world-size|{NOT_COMPARED}|{NO_SETTING}", name))
 
 

@@ -50,7 +50,7 @@ class Run:
     vocabularies: set[int] = field(default_factory=set)
     #: the settings of the last start, by the names of their flags; see ``settings_of``
     settings: dict[str, str] = field(default_factory=dict)
-    #: those of earlier starts from which the last one went on
+    #: those of earlier starts from which the last one resumed
     earlier_settings: list[dict[str, str]] = field(default_factory=list)
     #: whether the last start has come to its end
     ended: bool = False
@@ -229,10 +229,10 @@ class Reader:
         run.updates_per_second = float(entry.get("ups", 0))
         if "wps" in entry:
             run.tokens_per_second[update] = float(entry["wps"])
-        if entry.get("gb_free") is not None:  # null: a run of a GPU that went on without one
+        if entry.get("gb_free") is not None:  # null: a run of a GPU that resumed without one
             run.gb_free = min(run.gb_free, float(entry["gb_free"]))
         self.training_seconds += float(entry.get("train_wall", 0))
-        # in a run that goes on, fairseq's wall stays at 0
+        # in a run that resumes, fairseq's wall stays at 0
         seconds = float(entry.get("wall", 0)) or self.earlier_seconds + self.training_seconds
         run.seconds = max(run.seconds, seconds)
 

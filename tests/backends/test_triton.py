@@ -428,7 +428,7 @@ def test_the_tiles_of_this_gpu(form, dtype, monkeypatch):
     ids=["all", "product of few rows", "memory", "memory, few rows", "window", "window, few rows", "rows of any order"],
 )
 def test_tiles_far_from_the_diagonal_equal_eager(terms, rows, C_rows, lengths, mask, few, monkeypatch):
-    """Where all offsets beyond some share a row of each table."""
+    """An encoding whose offsets beyond some share a row of each table."""
     set_tiles(monkeypatch, 16)
     monkeypatch.setattr(backend, "FAR_FROM", 0)
     monkeypatch.setattr(backend, "FEW", few)

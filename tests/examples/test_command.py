@@ -1,4 +1,4 @@
-"""What `run.sh command` prints is what `run.sh train` runs, and what the READMEs show."""
+"""`run.sh command` prints what `run.sh train` runs, and what the READMEs show."""
 
 import fcntl
 import importlib

@@ -227,7 +227,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def data(pretraining, tmp_path_factory):
-    """Where a task finds its dictionaries."""
+    """The folder in which a task finds its dictionaries."""
     folder = tmp_path_factory.mktemp("data")
     for side in ("src", "tgt"):
         span_windows.load_dictionary(str(pretraining)).save(str(folder / f"dict.{side}.txt"))

@@ -380,7 +380,7 @@ def test_sigterm_to_the_comparison_saves_and_ends_with_75(workplace, data):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate(timeout=600)
-    assert process.returncode == 75 and "the same command goes on" in printed and "error" not in printed, printed
+    assert process.returncode == 75 and "the same command resumes" in printed and "error" not in printed, printed
     assert "checkpoint_last.pt is saved" in (run / "output.txt").read_text()
     assert (run / "checkpoint_last.pt").exists() and not (run / "trained").exists()
     assert not (workplace / "long" / "RESULTS.md").exists()

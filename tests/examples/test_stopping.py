@@ -73,7 +73,7 @@ def test_a_signal_to_the_shell_reaches_the_trainer_once_and_its_end_is_waited_fo
     else:
         process.send_signal(sent)
     code, out, err = ended(process)
-    assert (code, out) == (75, "run.sh: training a run: ./train.log\n") and "the same command goes on" in err
+    assert (code, out) == (75, "run.sh: training a run: ./train.log\n") and "the same command resumes" in err
     assert len((place / "asked").read_text().split()) == len((place / "saved").read_text().split()) == 1
     assert not (place / "trained").exists()
 
@@ -90,7 +90,7 @@ def test_a_second_signal_does_not_end_the_waiting(place):
 
 def test_a_trainer_that_was_stopped_by_itself_is_told_from_one_that_failed(place):
     code, _, err = ended(start(place, ONE, "stops"))
-    assert code == 75 and "the same command goes on" in err
+    assert code == 75 and "the same command resumes" in err
     code, _, err = ended(start(place, ONE, "stops", CODE="130"))
     assert code == 1 and "error" in err  # nothing says that it has saved
     (place / "trainer").write_text("#!/bin/sh\necho out of memory; exit 1")

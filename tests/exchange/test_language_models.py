@@ -41,7 +41,7 @@ PROMPTS = [torch.tensor(row) for row in ([2, 4, 5, 6, 4], [2, 6], [2, 5, 5])]
 
 
 def continued(model, **settings):
-    """What ``generate`` writes after PROMPTS, which are padded to the left: lists of tokens without the first one."""
+    """The output of ``generate`` after PROMPTS, which are padded to the left: lists of tokens without the first one."""
     prompts = data_utils.collate_tokens(PROMPTS, 1, left_pad=True)
     rows = model.generate(prompts, attention_mask=prompts.ne(1).long(), max_length=5 + 9, **settings).tolist()
     return [[token for token in row if token != 1][1:] for row in rows]

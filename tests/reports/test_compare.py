@@ -51,7 +51,7 @@ def compare(runs, *flags):
 
 
 def report(runs, place, *flags):
-    """What --json writes, by task."""
+    """The output of --json, by task."""
     assert compare(runs, "--json", place / "found.json", *flags) == 0
     return {task["task"]: task for task in json.loads((place / "found.json").read_text())["tasks"]}
 
@@ -223,7 +223,7 @@ def goes_on_with(run, **given):
 def test_a_run_that_went_on_with_other_settings_is_named(tmp_path):
     runs = [goes_on_with(the_run(tmp_path, dropout=0.1), dropout=0.2), other(tmp_path, dropout=0.2)]
     warnings = report(runs, tmp_path)["masked_lm"]["warnings"]
-    assert warnings == [f"{runs[0]} went on with other settings: dropout 0.1, 0.2"]
+    assert warnings == [f"{runs[0]} was resumed with other settings: dropout 0.1, 0.2"]
     # an update of the same size, divided otherwise, is none
     (again := tmp_path / "divided").mkdir()
     run = goes_on_with(the_run(again), max_tokens=2048, update_freq=2)

@@ -1,4 +1,4 @@
-"""What TensorBoard and Weights & Biases are shown of a training."""
+"""The values and pictures of a training that TensorBoard and Weights & Biases receive."""
 
 import sys
 from types import ModuleType

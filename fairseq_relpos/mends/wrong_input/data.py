@@ -40,6 +40,10 @@ def refuse_damaged_data() -> None:
         return dataset
 
 
+#: the first bytes of an index of --dataset-impl mmap, the default
+MMAP = b"MMIDIDX\x00\x00"
+#: those of lazy and cached, and of huffman
+UNCHECKED = (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")
 AGAIN = "copy the data folder again, or make it again with fairseq-preprocess"
 
 
@@ -56,14 +60,15 @@ def check_files(path: str) -> None:
         raise ValueError(f"{here} is there and {gone} is not: {AGAIN}")
     index, tokens = PathManager.get_local_path(index), PathManager.get_local_path(tokens)
     with open(tokens, "rb"), open(index, "rb") as file:  # raises an error if one of them may not be read
-        start = file.read(48)
-    for magic, (header, check) in FORMATS.items():
-        if start.startswith(magic):
-            if len(start) < header:
-                raise _cut_short(index)
-            return check(index, tokens, start)
-    what = f"begins with {start[:9]!r}" if start else "is empty"
-    raise ValueError(f"{index} {what} and is no index that fairseq-preprocess wrote: {AGAIN}")
+        start = file.read(26)
+    if start.startswith(UNCHECKED):
+        return
+    if not start.startswith(MMAP):
+        what = f"begins with {start[:9]!r}" if start else "is empty"
+        raise ValueError(f"{index} {what} and is no index that fairseq-preprocess wrote: {AGAIN}")
+    if len(start) < 26:
+        raise _cut_short(index)
+    _check_mmap(index, tokens, start)
 
 
 def _cut_short(path, expected=None):
@@ -103,25 +108,6 @@ def _check_mmap(index, tokens, start):
     _check_tokens(index, tokens, count, end)
 
 
-def _check_cached(index, tokens, start):
-    """Checks --dataset-impl lazy and cached: the index has begins of shapes and of sentences (int64), and shapes."""
-    code, width, count, shapes = struct.unpack_from("<QQQQ", start, 16)
-    _type_of(index, code)
-    _need_size(index, 48 + 8 * (2 * (count + 1) + shapes))
-    begins = np.memmap(index, np.int64, "r", offset=48, shape=(2, count + 1))
-    sizes = np.memmap(index, np.int64, "r", offset=48 + begins.nbytes, shape=shapes) if shapes else np.zeros(1)
-    if begins[:, 0].any() or (np.diff(begins) < 0).any() or begins[0, -1] != shapes or sizes.min() < 0:
-        raise ValueError(f"{index} is damaged: its sentences are not one after the other; {AGAIN}")
-    _check_tokens(index, tokens, count, int(begins[1, -1]) * width)
-
-
-def _check_huffman(index, tokens, start):
-    """Checks --dataset-impl huffman: the index has sizes (int32) and ends (int64, in bytes)."""
-    length, count = struct.unpack_from("<QQ", start, 17)
-    _need_size(index, 33 + 12 * count)
-    _check_tokens(index, tokens, count, length)
-
-
 def _check_tokens(index, tokens, count, expected):
     size = os.path.getsize(tokens)
     if count == 0 and size == 0:
@@ -135,21 +121,18 @@ def _check_tokens(index, tokens, count, expected):
         )
 
 
-#: how an index begins -> the length of its header, and the function that checks it
-FORMATS = {
-    b"MMIDIDX\x00\x00": (26, _check_mmap),
-    b"TNTIDX\x00\x00": (48, _check_cached),
-    b"HUFFIDX\x00\x00": (33, _check_huffman),
-}
-
-
 def check_ids(path: str, dataset: Any, dictionary: Any) -> None:
     """Raises ValueError, one line, if the dictionary lacks an id of the data."""
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    if not isinstance(dataset, MMapIndexedDataset):
+        return  # of a format that is not checked, or text that the dictionary itself turns into ids
     known = words = len(dictionary)
     read = getattr(dictionary, "_relpos_words_of_file", words)
     if words == read + 1 and dictionary[read] == "<mask>":
         known = read  # the task added <mask>, which no text has
-    smallest, largest = _range_of_ids(path, dataset)
+    ids = dataset._bin_buffer_mmap.view(dataset._index.dtype)
+    smallest, largest = int(ids.min()) if ids.dtype.kind == "i" else 0, int(ids.max())
     if smallest < 0 or largest >= known:
         wrong = smallest if smallest < 0 else largest
         raise ValueError(
@@ -157,22 +140,6 @@ def check_ids(path: str, dataset: Any, dictionary: Any) -> None:
             "the data was binarised with another dict.txt; give the folder as fairseq-preprocess "
             "wrote it, or binarise the text again with this dict.txt (--srcdict, --tgtdict)"
         )
-
-
-def _range_of_ids(path, dataset):
-    from fairseq.data.huffman import HuffmanMMapIndexedDataset
-    from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
-
-    if isinstance(dataset, HuffmanMMapIndexedDataset):
-        return 0, len(dataset.coder) - 1  # its codes are numbered as its own list of words
-    if isinstance(dataset, MMapIndexedDataset):
-        ids, first = dataset._bin_buffer_mmap.view(dataset._index.dtype), 0
-    elif isinstance(dataset, IndexedDataset):
-        ids, first = np.memmap(f"{path}.bin", dataset.dtype, "r"), int(dataset.fix_lua_indexing)
-    else:
-        return 0, -1  # text that the dictionary itself turns into ids
-    smallest = int(ids.min()) if ids.dtype.kind == "i" else first
-    return smallest - first, int(ids.max()) - first
 
 
 INSTALLERS = (count_the_words_of_a_dictionary, refuse_damaged_data)
