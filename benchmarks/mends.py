@@ -29,6 +29,7 @@ TESTS = {
     "bart-from-pretrained": "tasks/test_denoising.py::test_from_pretrained_chooses_the_bpe_of_a_bart",
     "launcher": "test_compat.py::test_torchrun_with_one_gpu_per_node_joins_the_ranks",
     "new-masks": "training/test_saving.py::test_loaders_of_their_own_draw_the_same_new_masks_in_every_epoch",
+    "context-window": "models/test_language_model.py::test_eval_lm_gives_a_text_more_context",
     "same-noise": "tasks/test_denoising.py::test_the_noise_of_a_sample_depends_on_seed_epoch_and_sample_alone",
     "beams-of-a-search": "models/test_bart.py::test_a_batch_after_a_search_is_no_beam",
     "same-batches": "training/test_saving.py::"
@@ -55,6 +56,7 @@ TESTS = {
     "safe-archives": "checkpoints/test_archives.py::test_an_archive_writes_nothing_outside_its_folder_and_stays",
     "order-of-data": "training/test_saving.py::test_resuming_with_other_batches_in_an_epoch_is_refused",
     "other-adam": "training/test_torch_adamw.py::test_a_training_goes_on_with_the_other",
+    "restarts": "training/test_saving.py::test_a_restart_resumes_where_the_command_names_another_start",
     "signals": "training/test_stopping.py::test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been",
     "broken-off-validations": "training/test_stopping.py::test_a_validation_that_is_broken_off_leaves_nothing_behind",
     "end-threads": "training/test_ending.py",

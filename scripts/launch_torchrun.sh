@@ -9,7 +9,7 @@
 #       --nproc_per_node 8 -- DATA ...                                            # on node R of two
 #
 # Its last line says why it ended. RELPOS_JOIN_TIMEOUT=300: seconds that nodes and ranks wait for each other. After SIGTERM the ranks
-# have STOP_TIMEOUT=120 seconds to finish an update and save, and the exit code is 75. docs/multi_node.md has the rest.
+# have STOP_TIMEOUT=120 seconds (torch before 2.12: 30) to finish an update and save, and the exit code is 75. docs/multi_node.md has the rest.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export RELPOS_JOIN_TIMEOUT=${RELPOS_JOIN_TIMEOUT:-300}
@@ -67,20 +67,22 @@ if [ -z "$gave_rendezvous" ]; then
 fi
 [[ " $* " =~ " --user-dir"[\ =] ]] || set -- "$@" --user-dir "$ROOT/fairseq_relpos"
 
-code=0
+code=0 signal=
 # the ranks write into it why they ended: torchrun's own last lines do not say
 export RELPOS_ERROR_FILE=$(mktemp) RELPOS_STOPPED_FILE=$(mktemp)
 trap 'rm -f "$RELPOS_ERROR_FILE" "$RELPOS_STOPPED_FILE"' EXIT
 "$python" -m torch.distributed.run "${torchrun[@]}" -m fairseq_cli.train "$@" &
 torchrun_pid=$!
-trap 'kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT
+trap 'signal=came; kill -TERM $torchrun_pid 2>/dev/null' TERM USR1 INT HUP
 while :; do
   wait $torchrun_pid && code=0 || code=$?
   kill -0 $torchrun_pid 2>/dev/null || break
 done
-# torchrun may have started the ranks again after they had stopped: what they said last counts
 if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
   echo "launch_torchrun: stopped by a signal and saved; the same command resumes from the last checkpoint" >&2
+  exit 75
+elif [ $code != 0 ] && [ -n "$signal" ] && [ ! -s "$RELPOS_STOPPED_FILE" ]; then
+  echo "launch_torchrun: stopped by a signal before the training began; the same command starts it" >&2
   exit 75
 elif [ $code != 0 ]; then
   # of the last start, which stands before each: the first error, or the one that names where NaN began

@@ -53,7 +53,7 @@ SCRIPT=sweep.py env -u SUPERVISED {python} {sweep} one {folder} "$SLURM_ARRAY_TA
 trap 'kill -USR1 $!' USR1 TERM
 code=0
 wait $! || code=$?
-[ "$code" -le 128 ] || {{ code=0; wait $! || code=$?; }} # a signal has ended the first wait alone
+while [ "$code" -gt 128 ] && kill -0 $! 2>/dev/null; do code=0; wait $! || code=$?; done # a signal ended the wait alone
 [ "$code" != {stopped} ] || scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 exit "$code"
 """
@@ -383,7 +383,8 @@ class Sweep:
             ours |= {**line.environment, "RUNS": str(place), **(gpus or {})}
             start, output = time.monotonic(), place / "output.log"
             begin()
-            with open(output, "wb") as printed:
+            with open(output, "ab") as printed:  # the task of a job array may be one that was stopped
+                before = printed.tell()
                 code = subprocess.call(
                     line.command,
                     env=ours,
@@ -396,7 +397,7 @@ class Sweep:
                 return code
             end = {"state": "done", "seconds": round(time.monotonic() - start, 1), "cells": line.cells}
             if code:
-                lines = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                lines = output.read_bytes()[before:].decode("utf-8", "replace").strip().splitlines()
                 end |= {
                     "state": "diverged" if code == DIVERGED else "failed",
                     "message": (lines or [f"exit code {code}"])[-1],

@@ -171,11 +171,12 @@ class SameRun:
         self.keep("machine.txt", "\n".join(dict.fromkeys([*machines, machine.describe()])))
         output = self.place / "output.txt"
         try:
-            with open(output, "wb") as file:
+            with open(output, "ab") as file:  # a resume keeps what the starts before it have printed
+                begin = file.tell()
                 code = stoppable(self.command, os.kill, stdout=file, stderr=subprocess.STDOUT, env=environment())
         except OSError as error:
             fail(f"{error.filename or self.command[0]}: {error.strerror}")
-        lines = output.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = output.read_bytes()[begin:].decode("utf-8", "replace").splitlines()
         if code == STOPPED:
             sys.exit(STOPPED)
         message = f"{lines[-1] if lines else f'exit code {code}'} (all of it in {output})"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 #: the scripts of the repository that recipes call
-SCRIPTS = ("average_checkpoints.py", "launch_check.py", "launch_torchrun.sh", "sweep.py")
+SCRIPTS = ("average_checkpoints.py", "launch_check.py", "launch_slurm.sbatch", "launch_torchrun.sh", "sweep.py")
 #: endings of what a recipe needs, besides its README.md; results, pictures and logs of runs have others
 ENDINGS = (".sh", ".py", ".txt", ".env", ".sha1")
-CALL = re.compile(r"(?:\.\./|examples/)([a-z_]+)/\w+\.(?:py|sh)|(scripts/[a-z_]+\.(?:py|sh))")
+CALL = re.compile(r"(?:\.\./|examples/)([a-z_]+)/\w+\.(?:py|sh)|(scripts/[a-z_]+\.(?:py|sh|sbatch))")
 COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
 
 

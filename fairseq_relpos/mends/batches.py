@@ -119,6 +119,26 @@ def report_lost_samples() -> None:
         return batches
 
 
+def read_contexts_in_one_process() -> None:
+    """Lets one process make all batches of --context-window: their context is what that process has read before."""
+    from fairseq.tasks.language_modeling import LanguageModelingTask
+
+    @replace(LanguageModelingTask, "eval_lm_dataloader", "context-window")
+    def in_one(stock, self, *args, **kwargs):
+        given = inspect.signature(stock).bind(self, *args, **kwargs)
+        given.apply_defaults()
+        options = given.arguments
+        if options["context_window"] > 0 and options["num_shards"] > 1:
+            raise ValueError(
+                f"--context-window {options['context_window']}: the text before a segment would be in another of the "
+                f"{options['num_shards']} parts; leave out --num-shards and --distributed-world-size"
+            )
+        if options["context_window"] > 0 and options["num_workers"] > 1:
+            logger.info(f"--num-workers {options['num_workers']}: with --context-window it is 1")
+            options["num_workers"] = 1
+        return stock(*given.args, **given.kwargs)
+
+
 def say_which_samples_are_too_long() -> None:
     """Reports samples that are longer than the model's positions.
 
@@ -207,5 +227,6 @@ INSTALLERS = (
     end_the_reading_of_a_validation,
     make_the_same_batches_after_a_resume,
     report_lost_samples,
+    read_contexts_in_one_process,
     say_which_samples_are_too_long,
 )

@@ -20,6 +20,8 @@ from .wrong_input import arguments, overrides
 def load_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, **kwargs: Any) -> tuple[Any, Any]:
     """Replaces checkpoint_utils.load_checkpoint: finds the checkpoint that a training resumes from, and loads it."""
     is_fairseqs = isinstance(trainer, MendedTrainer)  # a program's own trainer may have only what stock asks for
+    if on("restarts") and is_fairseqs:
+        cfg = resuming.continue_after_a_restart(cfg, trainer)
     path = resuming.file_of(cfg, trainer)
     if on("last-whole-checkpoint") and is_fairseqs:
         resuming.prepare(path, cfg, trainer)
@@ -81,7 +83,7 @@ def install() -> None:
     from fairseq import checkpoint_utils
     from fairseq.optim import FairseqOptimizer
 
-    finding = ("last-whole-checkpoint", "starting-file", "order-of-data", "no-more-updates", "signals")
+    finding = ("restarts", "last-whole-checkpoint", "starting-file", "order-of-data", "no-more-updates", "signals")
     replace(checkpoint_utils, "load_checkpoint", *finding)(load_checkpoint)
     reads = ("checked-checkpoints", "other-adam", "averaged-versions", "read-together")
     replace(checkpoint_utils, "load_checkpoint_to_cpu", *reads)(load_checkpoint_to_cpu)

@@ -85,6 +85,8 @@ def check_and_call(stock: Callable[..., Any], cfg: Any, main: Callable[..., Any]
             _check_the_input_of_interactive(main)
         if on("half-precision-on-cpus"):
             precision.keep_gradients_apart(cfg)
+        if on("signals"):
+            stopping.stay_stopped()
         if on("launcher"):
             launching.take_our_rank(cfg, main)
         with stopping.signals_given_back() if on("signals") else contextlib.nullcontext():

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 
 from ..checkpoints.checksums import what_is_damaged
 from ..checkpoints.loading import load_checkpoint
-from ..ranks import gather, several_ranks, together
+from ..ranks import from_the_first, gather, several_ranks, together
 from . import saving
 from .agreement import samples
 from .replace import commands_with, replace
@@ -27,6 +28,44 @@ def file_of(cfg: Any, trainer: Any) -> str:
     if cfg.restore_file != "checkpoint_last.pt":
         return cfg.restore_file
     return os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+
+
+#: flags that choose what a training starts from, and what it does not take from there
+STARTS = ("restore_file", "reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+
+
+def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
+    """Returns the settings of checkpoints for this start. Where torchrun or Slurm has restarted a command with
+    --restore-file or --reset-*, they are those of a resume from checkpoint_last.pt, if this command has saved it:
+    stock would begin again and overwrite what was trained."""
+    defaults = other_start(cfg)
+    if not (defaults and restarts()):
+        return cfg
+    resumed = OmegaConf.merge(cfg, defaults)
+    last = file_of(resumed, trainer)
+
+    def is_ours():
+        saved = (load_checkpoint(last).get("cfg") or {}).get("checkpoint") or {} if os.path.isfile(last) else {}
+        return bool(saved) and all(saved.get(name) == getattr(cfg, name) for name in STARTS)
+
+    if not from_the_first(is_ours):
+        return cfg
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in defaults)
+    logger.warning(f"a restart: resuming from {last}, which this command has saved; {flags} acted at the first start")
+    return resumed
+
+
+def other_start(cfg: Any) -> dict[str, Any]:
+    """Returns the defaults of those of ``STARTS`` that the command gives another value."""
+    from fairseq.dataclass.configs import CheckpointConfig
+
+    defaults = {name: getattr(CheckpointConfig(), name) for name in STARTS}
+    return {name: value for name, value in defaults.items() if getattr(cfg, name, value) != value}
+
+
+def restarts() -> int:
+    """Returns how often torchrun or Slurm has started this command again."""
+    return sum(int(os.environ.get(name, 0)) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
 def prepare(path: str, cfg: Any, trainer: Any) -> None:

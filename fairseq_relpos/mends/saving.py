@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\S*\.pt")
 LAST = re.compile(r"checkpoint_last(\S*)\.pt")
-#: a temporary name of ``atomic_files.temporary``; .tmp is from version 0.1
-UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.(part\w+|tmp)")
+#: a temporary name of ``atomic_files.temporary``
+UNFINISHED = re.compile(r"checkpoint\S*\.pt(\.whole)?\.part\w+")
 
 
 def write_checkpoints_whole() -> None:

@@ -1,4 +1,5 @@
-"""Signals (SIGTERM, Ctrl-C, and SIGUSR1, which Slurm sends before a job's time is up): save, then end."""
+"""Signals (SIGTERM, Ctrl-C, SIGHUP of a terminal that is closed, and SIGUSR1, which Slurm sends before a job's time is
+up): save, then end."""
 
 import contextlib
 import inspect
@@ -14,19 +15,21 @@ from typing import Any, NoReturn
 import torch
 import torch.utils.data
 
-from . import ending
+from . import ending, resuming
 from .catalogue import on
 from .replace import replace, trainings
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 #: "temporary failure" in sysexits.h: the same command resumes the run
 EXIT_CODE = 75
 #: a Ctrl-C within these seconds after the first does not count: torchrun repeats the first at once
 SECONDS_BETWEEN_CTRL_C = 2
 #: the line that the launcher gets at each start: lines before it belong to an earlier start
 BEGUN = "begun"
+#: the end of the line that the launcher gets when a signal has stopped and saved the training
+SAVED = " updates"
 
 
 class Request:
@@ -221,6 +224,16 @@ def make_the_validation_that_was_due(trainer: Any, extra_state: dict[str, Any]) 
         cfg.optimization.max_epoch = -1
 
 
+def stay_stopped() -> None:
+    """Ends a rank that torchrun has started again because a signal had stopped and saved the training."""
+    file = os.environ.get("RELPOS_STOPPED_FILE")
+    if file and os.path.isfile(file) and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+        with open(file, encoding="utf-8") as stopped:
+            lines = stopped.read().splitlines()
+        if lines and lines[-1].endswith(SAVED):
+            raise SystemExit(EXIT_CODE)
+
+
 def save_and_end(trainer: Any, received: int) -> NoReturn:
     """Saves a checkpoint, unless this update has one, and ends with exit code 75."""
     from fairseq import checkpoint_utils
@@ -234,8 +247,9 @@ def save_and_end(trainer: Any, received: int) -> NoReturn:
     kept = trainer.cfg.checkpoint
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
-        saved = "checkpoint_last.pt is saved; the same command resumes from it"
-        tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,} updates")
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in resuming.other_start(kept))
+        saved = f"checkpoint_last.pt is saved; the same command{flags and f', without {flags},'} resumes from it"
+        tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,}{SAVED}")
     logger.warning(f"{name} after {updates:,} updates: {saved}; exit code {EXIT_CODE}")
     raise SystemExit(EXIT_CODE)
 
@@ -245,8 +259,10 @@ def tell_the_launcher(line: str) -> None:
     ranks ended as they were asked to, whatever exit code reaches them."""
     file = os.environ.get("RELPOS_STOPPED_FILE")
     if file:
-        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stopped:
-            stopped.write(f"{line}\n")
+        with contextlib.suppress(OSError):  # on the other nodes of a Slurm job there is no such file
+            handle = os.open(file, os.O_WRONLY | os.O_APPEND)
+            os.write(handle, f"{line}\n".encode())
+            os.close(handle)
 
 
 def _asked_on_any_rank(trainer) -> int:

@@ -48,8 +48,8 @@ class RelPosLanguageModel(FittingModel, TransformerLanguageModel):
         stock = stock_settings(args)
         memory = memory_of(args, getattr(task, "args", None))
         if stock.max_target_positions is None:
-            # the tables that end somewhere have a row for each token of the memory, too
-            stock.max_target_positions = args.tokens_per_sample + max(memory.length, memory.eval_length)
+            # the tables that end somewhere have a row for each token that the training sees, also in the memory
+            stock.max_target_positions = args.tokens_per_sample + memory.length
         model = super().build_model(stock, task)
         # saved with the checkpoint: another --tokens-per-sample must not change a table
         args.max_target_positions = stock.max_target_positions

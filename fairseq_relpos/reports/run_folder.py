@@ -112,8 +112,8 @@ class RunFolder:
     @property
     def gigabytes(self) -> float | None:
         """Most memory of a GPU that it has used; None where the log does not say."""
-        said = re.search(r"total memory = ([\d.]+) GB", self.kept("output.txt"))
-        total = float(said[1]) if said else self.run.gb_total
+        said = re.findall(r"total memory = ([\d.]+) GB", self.kept("output.txt"))
+        total = float(said[-1]) if said else self.run.gb_total  # of the last start
         return None if total is None or math.isinf(self.run.gb_free) else total - self.run.gb_free
 
     def kept(self, name: str) -> str:

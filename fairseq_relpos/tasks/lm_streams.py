@@ -111,7 +111,8 @@ class LMStreamsTask(LanguageModelingTask):
             given = "--max-tokens" if max_tokens == self.args.max_tokens else "--max-tokens-valid"
             raise ValueError(
                 f"{given} {max_tokens}: a batch of --task lm_streams has a segment of --tokens-per-sample tokens "
-                "from each of --batch-size streams; leave it out"
+                "from each of --batch-size streams; give --batch-size alone (to fairseq-generate: --task "
+                "language_modeling --sample-break-mode eos)"
             )
         if max_sentences is None:
             raise ValueError("--task lm_streams needs --batch-size: the number of streams of a rank")

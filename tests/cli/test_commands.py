@@ -187,4 +187,6 @@ def test_recipe_lists_writes_and_refuses(tmp_path, capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert main(["recipe", "electra", str(tmp_path / "e")]) == 0
     assert {"roberta_small", "squad", "text_classification"} < {x.name for x in (tmp_path / "e/examples").iterdir()}
+    assert main(["recipe", "roberta_pretraining", str(tmp_path / "p")]) == 0
+    assert (tmp_path / "p/scripts/launch_slurm.sbatch").exists()
     assert main(["recipe", "nothing", str(tmp_path / "s")]) == 1 and not (tmp_path / "s").exists()

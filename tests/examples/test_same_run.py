@@ -154,6 +154,18 @@ def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
     assert not (tmp_path / "run" / "trained").exists()
 
 
+def test_a_resume_keeps_the_output_of_before_and_its_error_is_its_own(same_run, tmp_path):
+    def train(text):
+        same_run.SameRun(tmp_path, ["bash", "-c", text, "--save-dir", str(tmp_path)]).train()
+
+    with pytest.raises(SystemExit, match=r"first \(all of it"):
+        train("echo first; exit 1")
+    with pytest.raises(SystemExit, match=r"exit code 1 \(all of it"):
+        train("exit 1")
+    train("echo third")
+    assert (tmp_path / "output.txt").read_text() == "first\nthird\n"
+
+
 @pytest.mark.parametrize("allocator, kept", [("tuned", "4294967296 7"), ("default", "- 7")])
 def test_the_allocator_is_set_for_a_training_but_is_no_condition_of_its_run(
     same_run, tmp_path, monkeypatch, allocator, kept

@@ -345,4 +345,6 @@ def test_slurm_gets_one_array_with_requeue_whose_tasks_are_the_runs(place):
     while not (place / "running").exists():
         time.sleep(0.02)
     task.send_signal(signal.SIGUSR1)
+    time.sleep(0.2)
+    task.send_signal(signal.SIGTERM)  # another job takes the node meanwhile: the run still saves
     assert task.wait(300) == 75 and (place / "requeued").read_text() == "requeue 7_1\n" and (place / "saved").exists()

@@ -45,9 +45,15 @@ def test_generate_and_interactive_continue_a_text(data, folder):
 
 
 def test_eval_lm_gives_a_text_more_context(data, folder):
-    flags = ["--path", folder / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 3]
+    flags = [*commands(data), "--path", folder / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 1]
     flags += ["--required-batch-size-multiple", 1, "--tokens-per-sample", 16, "--context-window", 8]
-    assert "Loss (base 2)" in forked.run("eval_lm", [*commands(data), *flags], folder / "log")
+    losses = {}
+    for workers in (0, 2):  # which would each remember its own batches
+        printed = forked.run("eval_lm", [*flags, "--num-workers", workers], folder / "log")
+        losses[workers] = re.search(r"Loss \(base 2\): ([\d.]+)", printed)[1]
+    assert losses[0] == losses[2]
+    for more, said in ((["--num-shards", 2], "leave out --num-shards"), (["--context-window", 16], "it is a part of")):
+        assert said in forked.error_of(forked.Run([*flags, *more], folder / "log", command="eval_lm"))
 
 
 def test_eval_lm_evaluates_something_or_says_so(data, folder):

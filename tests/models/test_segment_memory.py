@@ -311,9 +311,13 @@ def test_generation_and_packed_documents_use_no_memory():
     torch.testing.assert_close(one[:, -1], full[:, -1], atol=1e-12, rtol=0)
 
 
-def test_tables_have_room_for_memory_and_segment():
-    settings = {"max_target_positions": None, "tokens_per_sample": 16, "memory_length": 8, "eval_memory_length": 24}
+def test_tables_have_room_for_memory_and_segment_of_the_training():
+    settings = {"max_target_positions": None, "tokens_per_sample": 16, "memory_length": 8}
     model = language_model("transformer_lm_tupe_r", **settings)
-    assert model.decoder.embed_positions.hard_limit == model.args.max_target_positions == 40
-    assert language_model("transformer_lm_shaw", **settings).args.position_hparams.startswith("max_distance=39 ")
+    assert model.decoder.embed_positions.hard_limit == model.args.max_target_positions == 24
+    settings["eval_memory_length"] = 24
+    model = language_model("transformer_lm_shaw", **settings)
+    assert model.args.position_hparams.startswith("max_distance=23 ")  # later rows would stay random
     assert model.decoder.embed_positions.segment_memory.eval_length == 24
+    with pytest.raises(ValueError, match="--eval-memory-length 24 and --tokens-per-sample 16: tupe_r has 24 absolute"):
+        language_model("transformer_lm_tupe_r", **settings)

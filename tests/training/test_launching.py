@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -321,18 +322,48 @@ def test_launch_torchrun_restarts_the_ranks_after_one_has_died(data, tmp_path):
 
 @pytest.mark.slow
 def test_launch_torchrun_ends_with_the_error_of_the_last_start(data, tmp_path):
-    """The ranks stop on a signal that the launcher knows nothing of, and are started again."""
+    """In the first start a rank kills itself."""
     fails = (
-        "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-        "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "if update == 3 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os.kill(os.getpid(), 9)\n"
         "if update == 5: self.get_model().encoder.sentence_encoder.layers[0].fc1.weight.data[:] = float('nan')"
     )
     command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "fails", fails)
     code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *command)
     assert code == 76, printed
-    assert "SIGUSR1 after 3 updates" in printed
     assert "launch_torchrun: error: rank " in printed.splitlines()[-1]
     assert "first: the output of encoder.sentence_encoder.layers.0.fc1" in printed.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_ranks_that_a_signal_has_stopped_are_not_trained_on_by_a_restart(data, tmp_path):
+    """The launcher knows nothing of the signal, so that torchrun takes exit code 75 for a crash."""
+    stops = "if update == 3: os.kill(os.getpid(), signal.SIGUSR1)"
+    command = with_plugin(arguments(data, tmp_path / "run", "--max-update", 8), tmp_path / "stops", stops)
+    code, printed = launch("--nproc_per_node", 2, "--max-restarts", 1, "--", *command)
+    assert code == 75, printed
+    assert "SIGUSR1 after 3 updates" in printed and "Loaded checkpoint" not in printed
+
+
+def test_a_signal_before_the_training_begins_is_no_crash(tmp_path):
+    """In the place of torchrun is a program that only sleeps."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/launch_torchrun.sh", tmp_path / "scripts")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = tmp_path / ".venv/bin/python"
+    python.write_text("#!/bin/bash\ncase $1 in -m) touch started; exec sleep 60 ;; esac\n")
+    python.chmod(0o755)
+    process = subprocess.Popen(
+        ["bash", tmp_path / "scripts/launch_torchrun.sh", "--nproc_per_node", "1", "--", "DATA"],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    while not (tmp_path / "started").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    code, printed = end_of(process)
+    assert code == 75 and "stopped by a signal before the training began" in printed
 
 
 def test_sigterm_to_launch_torchrun_saves_and_the_same_command_goes_on(data, tmp_path):
@@ -503,6 +534,18 @@ def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(d
     code, printed = slurm(*command, srun=SRUN.replace("exit $code", "exit 137"))
     assert code == 75, printed
     assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
+
+
+@pytest.mark.parametrize("requeues", [True, False])
+def test_a_slurm_job_that_is_preempted_while_it_starts_is_queued_again(tmp_path, slurm, requeues):
+    if not requeues:
+        (tmp_path / "programs/scontrol").write_text("#!/bin/sh\n[ $1 = show ] && echo here\n")
+    code, printed = slurm("DATA", srun="#!/bin/sh\nexit 143\n")
+    assert code == 75 and "stopped before the training began" in printed
+    if requeues:
+        assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
+    else:
+        assert "was not requeued: submit the same command again" in printed
 
 
 def test_gpus_that_would_idle_are_an_error(slurm):

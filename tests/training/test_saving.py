@@ -219,9 +219,8 @@ def test_a_start_removes_what_killed_processes_left_and_nothing_that_one_is_writ
             saving.write(last, tell_and_wait)
             os._exit(0)
         os.read(read_end[0], 7)
-    (tmp_path / "checkpoint_1_4.pt.tmp").write_bytes(b"of an earlier version")
     (tmp_path / "notes.tmp").write_bytes(b"not ours")
-    assert len(os.listdir(tmp_path)) == 4
+    assert len(os.listdir(tmp_path)) == 3
     os.kill(children[0], signal.SIGKILL)
     os.waitpid(children[0], 0)
     checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
@@ -359,6 +358,37 @@ def test_a_missing_last_checkpoint_is_replaced_only_in_the_run_that_began_with_t
     assert not last.exists()
     prepare("/a/start.pt")
     assert last.read_bytes() == numbered.read_bytes()
+
+
+@pytest.mark.parametrize("launcher", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_a_restart_resumes_where_the_command_names_another_start(data, tmp_path, launcher):
+    train(arguments(data, tmp_path / "one", "--max-update", 2), tmp_path / "log")
+    start = ["--restore-file", tmp_path / "one" / "checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader"]
+    command = arguments(data, tmp_path / "two", *start, "--reset-lr-scheduler", "--reset-meters")
+    # a restart before anything is saved begins as the command says
+    printed = train([*command, "--max-update", 3], tmp_path / "log", **{launcher: "1"})
+    assert "a restart" not in printed
+    # the next resumes, and so do those after it
+    for end in (5, 7):
+        printed = train([*command, "--max-update", end], tmp_path / "log", **{launcher: "1"})
+        assert (
+            f"two/checkpoint_last.pt (epoch 1 @ {end - 2} updates)" in printed and "--reset-dataloader acted" in printed
+        )
+    # a start by hand, and a checkpoint that another command has saved, are as in fairseq
+    assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in train([*command, "--max-update", 3], tmp_path / "log")
+    printed = train([*command[:-1], "--max-update", 3], tmp_path / "log", **{launcher: "1"})
+    assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in printed
+
+
+def test_a_fine_tuning_resumes_without_the_file_that_it_started_from(data, tmp_path):
+    """It has position hyperparameters that only that file has named."""
+    flags = ["--arch", "roberta_t5", "--required-batch-size-multiple", 1, "--disable-validation"]
+    hparams = ["--position-hparams", "num_buckets=16"]
+    train(masked_lm(data, tmp_path / "one", *flags, *hparams, "--max-update", 1), tmp_path / "log")
+    command = masked_lm(data, tmp_path / "two", *flags, "--finetune-from-model", tmp_path / "one/checkpoint_last.pt")
+    train([*command, "--max-update", 2], tmp_path / "log")
+    (tmp_path / "one").rename(tmp_path / "away")
+    assert "@ 2 updates" in train([*command, "--max-update", 3], tmp_path / "log")
 
 
 # Killed

@@ -57,7 +57,7 @@ def whole(data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been(data, whole, tmp_path, sent):
     command = arguments(data, tmp_path / "run", "--max-update", 10, "--disable-validation")
     run = Run(command, tmp_path / "log", before=signal_in_update(7, sent))

@@ -40,6 +40,11 @@ def check(settings: Mapping[str, Any]) -> None:
                 f"--max-update {end} is more than --total-num-update {total}, from which on the learning rate is 0: "
                 "give both alike, or an --end-learning-rate"
             )
+    window, tokens = settings.get("context_window") or 0, settings.get("tokens_per_sample")
+    if window and tokens is not None and window >= tokens:
+        raise ValueError(
+            f"--context-window {window}: it is a part of the --tokens-per-sample {tokens}; give fewer, or longer ones"
+        )
     if is_denoising:
         check_noise(settings)
     check_languages(settings)
