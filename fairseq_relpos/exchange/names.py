@@ -26,3 +26,4 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 FAIRSEQ_ACTIVATIONS = {theirs: ours for ours, theirs in reversed(ACTIVATIONS.items())}
+FAIRSEQ_ACTIVATIONS["gelu_pytorch_tanh"] = FAIRSEQ_ACTIVATIONS["gelu_new"]  # the same function

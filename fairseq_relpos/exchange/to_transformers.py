@@ -16,6 +16,7 @@ from ..checkpoints.starting_point import build_roberta, upgrade_names
 from ..hf import RelPosRobertaConfig
 from ..tasks import data_facts, span_head
 from .names import ACTIVATIONS, LAYER
+from .trained_models import QUANTISED, refuse_without_counterpart
 from .transformers_folder import Exported, load, random_rows, renamed, write
 from .words import Words, compare_ids, real_rows
 
@@ -47,6 +48,7 @@ def export(
     state: dict[str, Any], checkpoint: Path, folder: Path, data: str | Path | None, head: str | None
 ) -> Exported:
     """Writes ``folder`` for a RoBERTa or another encoder; see ``export.export``."""
+    refuse_without_counterpart(state["cfg"].model, checkpoint, QUANTISED, ACTIVATIONS, "transformers")
     model, args = fairseq_model(state)
     kind, left_out = kind_of(model, checkpoint, head)
     words = None if data is None else Words(data, len(model.encoder.sentence_encoder.embed_tokens.weight), checkpoint)

@@ -15,13 +15,15 @@ from ..checkpoints.loading import load_checkpoint, refuse_nonfinite
 from ..checkpoints.starting_point import build_with_decoder, nameless_words, same_dictionaries
 
 PAD, END = 1, 2
+#: those of quantisation: a layer more, and weights that are rounded in evaluation, too
+QUANTISED = ("quant_noise_pq", "quant_noise_scalar")
 #: settings of fairseq's decoder that no other program has a counterpart of
 OF_LANGUAGE_MODELS = (
     "adaptive_input",
     "adaptive_softmax_cutoff",
     "character_embeddings",
     "base_layers",
-    "quant_noise_pq",
+    *QUANTISED,
     "scale_attn",
     "scale_fc",
     "scale_heads",

@@ -67,6 +67,11 @@ class RelPosPreTrainedModel(PreTrainedModel):
         else:
             return None
         if not bool(padding_BS.any()):
+            if torch.jit.is_tracing():
+                raise ValueError(
+                    "torch.jit.trace would keep for all inputs that this example has no pads: give one that has some, "
+                    "or use torch.compile"
+                )
             return None
         padding_BT = padding_BS[:, -length:]
         return padding_BT if bool(padding_BT.any()) else None

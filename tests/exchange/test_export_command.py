@@ -92,6 +92,8 @@ def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, ca
     state["model"].update({k.replace("mood", "other"): v for k, v in state["model"].items() if "mood" in k})
     torch.save(state, "heads.pt")
     trained("roberta_tupe_r", "mean.pt", head=True, pooling="mean")
+    trained("roberta_tupe_r", "pq.pt", quant_noise_pq=0.1)
+    trained("roberta_learned", "scalar.pt", quant_noise_scalar=0.1)
     Path("small").mkdir()
     Path("small/dict.txt").write_text("w0 1\n")
     Path("there").mkdir()
@@ -105,6 +107,8 @@ def test_wrong_input_of_the_export_is_one_line_and_writes_nothing(with_words, ca
         "heads.pt out --head third": "no classification head third",
         "mean.pt out": "its head reads by --pooling mean",
         "data/dict.txt out": "no checkpoint",
+        "pq.pt out": "trained with --quant-noise-pq 0.1, which has no counterpart",
+        "scalar.pt out": "trained with --quant-noise-scalar 0.1, which has no counterpart",
     }.items():
         assert_refused(["export-hf", *arguments.split()], what, capsys)
 

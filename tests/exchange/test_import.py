@@ -14,6 +14,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.utils import get_activation_fn
 from refusals import assert_refused
 from small_models import logits, moved
 from vocabularies import sentencepiece_folder, words_folder
@@ -25,7 +26,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 from fairseq_relpos.checkpoints.encoder_decoder import start_encoder_decoder  # noqa: E402
 from fairseq_relpos.cli import main  # noqa: E402
-from fairseq_relpos.exchange import from_transformers  # noqa: E402
+from fairseq_relpos.exchange import from_transformers, names  # noqa: E402
 from fairseq_relpos.exchange.export import export  # noqa: E402
 from fairseq_relpos.exchange.from_transformers import import_hf  # noqa: E402
 from fairseq_relpos.exchange.pieces import Pieces, settings_of  # noqa: E402
@@ -77,6 +78,12 @@ def test_models_with_relative_positions_are_imported_with_their_outputs_and_word
         assert found[: len(wanted) - 1] == wanted[:-1]  # what is longer was cut there
     back = export(out / "model.pt", tmp_path / "back", out)
     assert back.difference == 0 and back.texts > 9
+
+
+@pytest.mark.parametrize("theirs, ours", names.FAIRSEQ_ACTIVATIONS.items())
+def test_activations_are_the_same_functions(theirs, ours):
+    x = torch.linspace(-5, 5, 101)
+    torch.testing.assert_close(get_activation_fn(ours)(x), transformers.activations.ACT2FN[theirs](x))
 
 
 def test_settings_that_begin_with_a_byte_order_mark_are_read(tmp_path):

@@ -227,11 +227,13 @@ def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(with_
     monkeypatch.chdir(with_words)
     adaptive = language_model("transformer_lm_t5", adaptive_softmax_cutoff="10,20", adaptive_softmax_dropout=0)
     saved(adaptive, "adaptive.pt")
+    saved(language_model("transformer_lm_t5", quant_noise_scalar=0.1), "scalar.pt")
     scaled = language_model("transformer_lm_t5", scale_heads=True)
     saved(scaled, "scaled.pt")
     for arguments, what in {
         "adaptive.pt out": "trained with --adaptive-softmax-cutoff 10,20, which has no counterpart",
         "scaled.pt out": "trained with --scale-heads True",
+        "scalar.pt out": "trained with --quant-noise-scalar 0.1",
         "a.pt out --head mood": "a language model, which has no classification heads",
     }.items():
         assert_refused(["export-hf", *arguments.split()], what, capsys)

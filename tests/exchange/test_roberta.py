@@ -219,6 +219,16 @@ def test_pads_between_tokens_need_positions(kind):
     assert model(tokens[:1], mask[:1]).last_hidden_state.isfinite().all()
 
 
+def test_a_trace_takes_pads_or_refuses_its_example(exported):
+    model = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "tupe_r", return_dict=False).eval()
+    tokens, other = sentences(), sentences()[[1, 2, 0]]
+    with torch.no_grad():
+        found = torch.jit.trace(model, (tokens, tokens.ne(1).long()))(other, other.ne(1).long())[0]
+        torch.testing.assert_close(found[other.ne(1)], model(other)[0][other.ne(1)])
+        with pytest.raises(ValueError, match="this example has no pads"):
+            torch.jit.trace(model, (tokens[:1], torch.ones_like(tokens[:1])))
+
+
 def test_torch_compile_takes_an_exported_model(exported):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(exported.folder / "shape", num_hidden_layers=1).eval()
     tokens = sentences(batch=1)
