@@ -81,7 +81,7 @@ done
 if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
   echo "launch_torchrun: stopped by a signal and saved; the same command resumes from the last checkpoint" >&2
   exit 75
-elif [ $code != 0 ] && [ -n "$signal" ] && [ ! -s "$RELPOS_STOPPED_FILE" ]; then
+elif [ $code != 0 ] && [ -n "$signal" ] && [ ! -s "$RELPOS_STOPPED_FILE" ] && [ ! -s "$RELPOS_ERROR_FILE" ]; then
   echo "launch_torchrun: stopped by a signal before the training began; the same command starts it" >&2
   exit 75
 elif [ $code != 0 ]; then

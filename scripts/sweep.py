@@ -54,6 +54,7 @@ trap 'kill -USR1 $!' USR1 TERM
 code=0
 wait $! || code=$?
 while [ "$code" -gt 128 ] && kill -0 $! 2>/dev/null; do code=0; wait $! || code=$?; done # a signal ended the wait alone
+[ "$code" -le 128 ] || {{ code=0; wait $! || code=$?; }} # it has ended meanwhile: its own code
 [ "$code" != {stopped} ] || scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 exit "$code"
 """

@@ -101,6 +101,29 @@ def test_a_mend_that_cannot_change_a_task_refuses_none_of_its_checkpoints(choose
             switches.compare("x.pt", kept, task)
 
 
+#: those of the first version that is recorded in a checkpoint
+FIRST = (
+    "every-batch-counts",
+    "full-weights",
+    "given-adam-settings",
+    "half-precision-on-cpus",
+    "launcher",
+    "loss-scaler",
+    "new-masks",
+    "no-more-updates",
+    "patience",
+    "same-batches",
+    "unscale-once",
+)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "language_modeling", "sentence_prediction"])
+def test_runs_of_earlier_versions_resume(choose, task):
+    """A mend that changes numbers names the tasks that it cannot change, or all runs before it are refused."""
+    choose("")
+    switches.compare("x.pt", {switches.RECORD: list(FIRST)}, task)
+
+
 def test_in_a_program_the_flag_comes_too_late_where_it_would_change_something(choose):
     choose("all")
     settings = argparse.Namespace(mends="all")

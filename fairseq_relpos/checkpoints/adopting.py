@@ -50,10 +50,10 @@ def not_given(saved: str, given: str) -> str:
 
 
 def start_of(args: argparse.Namespace) -> str | None:
-    """The file from which the training starts, if a flag names one. A fine-tuning that resumes has its own."""
+    """The file from which the training starts, if a flag names one. A fine-tuning that resumes without it has its own."""
     restored = getattr(args, "restore_file", None)
     given = getattr(args, "finetune_from_model", None)
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
     if given:
-        return own if os.path.isfile(own) else given
+        return own if os.path.isfile(own) and not os.path.exists(given) else given
     return restored if restored != "checkpoint_last.pt" else None

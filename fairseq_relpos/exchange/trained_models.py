@@ -80,8 +80,9 @@ def refuse_without_counterpart(
                 f"{path} was trained with --{setting.replace('_', '-')} {getattr(args, setting)}, which has no "
                 f"counterpart in {where}: only models without it can be exported"
             )
-    if args.activation_fn not in activations:
-        raise ValueError(f"{path}: --activation-fn {args.activation_fn} has no counterpart in {where}")
+    activation = getattr(args, "activation_fn", None) or "gelu"
+    if activation not in activations:
+        raise ValueError(f"{path}: --activation-fn {activation} has no counterpart in {where}")
 
 
 def built_language_model(args: argparse.Namespace, weights: dict[str, torch.Tensor]) -> Any:

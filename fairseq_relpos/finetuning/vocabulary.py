@@ -34,6 +34,10 @@ class Vocabulary:
             )
         self.tokenizer: Any = TOKENIZERS[kind](*map(str, paths))
         settings = vocabulary_files.text_settings(folder)
+        if settings.get("tupe_compat"):  # 1.0.0rc1 wrote other words than are made here
+            raise ValueError(
+                f"{folder} was prepared with --tupe-compat, which was removed: prepare the text again without it"
+            )
         self.lowercase = settings.get("lowercase", False)
         self.moses: Any = None
         if settings.get("moses_tokens"):

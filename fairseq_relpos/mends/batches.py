@@ -131,7 +131,7 @@ def read_contexts_in_one_process() -> None:
         if options["context_window"] > 0 and options["num_shards"] > 1:
             raise ValueError(
                 f"--context-window {options['context_window']}: the text before a segment would be in another of the "
-                f"{options['num_shards']} parts; leave out --num-shards and --distributed-world-size"
+                f"{options['num_shards']} parts; give --num-shards 1 and --distributed-world-size 1"
             )
         if options["context_window"] > 0 and options["num_workers"] > 1:
             logger.info(f"--num-workers {options['num_workers']}: with --context-window it is 1")

@@ -13,7 +13,7 @@ VARIABLE, FLAG = "FAIRSEQ_RELPOS_MENDS", "--mends"
 KINDS = {
     "needed": "without it something that fairseq offers fails on today's Python, numpy or torch",
     "correct": "stock fairseq does not do what its flags say while it trains; these mends change numbers",
-    "operation": "how a run starts, joins, saves, stops, resumes and ends",
+    "operation": "how a run starts, joins, saves, stops, resumes and ends, and how an evaluation reads its text",
     "message": "one line says what is wrong, where stock prints a traceback, says it late, or says nothing",
 }
 

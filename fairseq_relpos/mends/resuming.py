@@ -1,6 +1,7 @@
 """Resuming a run: from its last whole checkpoint, at the same place in the data, with the same state."""
 
 import contextlib
+import copy
 import logging
 import os
 import re
@@ -11,13 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
 from ..checkpoints.checksums import what_is_damaged
 from ..checkpoints.loading import load_checkpoint
 from ..ranks import from_the_first, gather, several_ranks, together
 from . import saving
 from .agreement import samples
+from .catalogue import on
 from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)
@@ -39,19 +40,26 @@ def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
     --restore-file or --reset-*, they are those of a resume from checkpoint_last.pt, if this command has saved it:
     stock would begin again and overwrite what was trained."""
     defaults = other_start(cfg)
-    if not (defaults and restarts()):
+    if not (defaults and any(gather(restarts()) if several_ranks() else [restarts()])):  # each node counts by itself
         return cfg
-    resumed = OmegaConf.merge(cfg, defaults)
+    resumed = copy.deepcopy(cfg)
+    for name, value in defaults.items():
+        setattr(resumed, name, value)
     last = file_of(resumed, trainer)
 
     def is_ours():
-        saved = (load_checkpoint(last).get("cfg") or {}).get("checkpoint") or {} if os.path.isfile(last) else {}
+        if not os.path.isfile(last):
+            return False
+        if on("last-whole-checkpoint"):
+            put_a_damaged_last_aside(last)
+        saved = (load_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
         return bool(saved) and all(saved.get(name) == getattr(cfg, name) for name in STARTS)
 
     if not from_the_first(is_ours):
         return cfg
+    trainer.relpos.checkpoint = resumed
     flags = ", ".join(f"--{name.replace('_', '-')}" for name in defaults)
-    logger.warning(f"a restart: resuming from {last}, which this command has saved; {flags} acted at the first start")
+    logger.warning(f"a restart: resuming from {last}, which was saved with the same {flags}; they act no more")
     return resumed
 
 
@@ -65,7 +73,7 @@ def other_start(cfg: Any) -> dict[str, Any]:
 
 def restarts() -> int:
     """Returns how often torchrun or Slurm has started this command again."""
-    return sum(int(os.environ.get(name, 0)) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    return sum(int(os.environ.get(name) or 0) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
 
 
 def prepare(path: str, cfg: Any, trainer: Any) -> None:

@@ -227,7 +227,7 @@ def make_the_validation_that_was_due(trainer: Any, extra_state: dict[str, Any]) 
 def stay_stopped() -> None:
     """Ends a rank that torchrun has started again because a signal had stopped and saved the training."""
     file = os.environ.get("RELPOS_STOPPED_FILE")
-    if file and os.path.isfile(file) and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+    if file and os.path.isfile(file) and int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0):
         with open(file, encoding="utf-8") as stopped:
             lines = stopped.read().splitlines()
         if lines and lines[-1].endswith(SAVED):

@@ -50,6 +50,13 @@ def data(vocabulary, tmp_path_factory):
     return folder
 
 
+def test_data_of_the_removed_flag_are_refused(tmp_path):
+    write_vocabulary(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"settings": {"tupe_compat": true, "lowercase": true}}')
+    with pytest.raises(ValueError, match="was prepared with --tupe-compat.*: prepare the text again"):
+        Vocabulary(tmp_path)
+
+
 def test_another_number_of_classes_than_the_data_have_is_refused(data):
     def classes(number):
         config = SentencePairsConfig(data=str(data / "MNLI"), num_classes=number)

@@ -52,7 +52,7 @@ def test_eval_lm_gives_a_text_more_context(data, folder):
         printed = forked.run("eval_lm", [*flags, "--num-workers", workers], folder / "log")
         losses[workers] = re.search(r"Loss \(base 2\): ([\d.]+)", printed)[1]
     assert losses[0] == losses[2]
-    for more, said in ((["--num-shards", 2], "leave out --num-shards"), (["--context-window", 16], "it is a part of")):
+    for more, said in ((["--num-shards", 2], "give --num-shards 1"), (["--context-window", 16], "it is a part of")):
         assert said in forked.error_of(forked.Run([*flags, *more], folder / "log", command="eval_lm"))
 
 

@@ -536,16 +536,18 @@ def test_ranks_that_srun_ends_after_the_first_are_put_into_the_queue_again_too(d
     assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
 
 
-@pytest.mark.parametrize("requeues", [True, False])
-def test_a_slurm_job_that_is_preempted_while_it_starts_is_queued_again(tmp_path, slurm, requeues):
-    if not requeues:
-        (tmp_path / "programs/scontrol").write_text("#!/bin/sh\n[ $1 = show ] && echo here\n")
-    code, printed = slurm("DATA", srun="#!/bin/sh\nexit 143\n")
-    assert code == 75 and "stopped before the training began" in printed
-    if requeues:
-        assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
-    else:
-        assert "was not requeued: submit the same command again" in printed
+def test_a_slurm_job_that_has_saved_and_that_no_queue_takes_ends_as_stopped(tmp_path, slurm):
+    (tmp_path / "programs/scontrol").write_text("#!/bin/sh\n[ $1 = show ] && echo here\n")
+    code, printed = slurm(
+        "DATA", srun='#!/bin/sh\necho "rank 0: SIGTERM after 3 updates" >>$RELPOS_STOPPED_FILE; exit 75\n'
+    )
+    assert code == 75 and "was not requeued: submit the same command again" in printed
+
+
+def test_a_slurm_job_that_ends_by_an_error_while_it_starts_is_not_queued_again(tmp_path, slurm):
+    """The first rank fails, and srun ends the others by SIGTERM and returns their code."""
+    code, _ = slurm("DATA", srun="#!/bin/sh\nexit 143\n")
+    assert code == 143 and not (tmp_path / "scontrol.log").exists()
 
 
 def test_gpus_that_would_idle_are_an_error(slurm):

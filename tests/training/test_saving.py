@@ -19,7 +19,7 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import (
 )
 from fairseq.optim.sgd import SGD
 from fairseq_data import binarise, binarise_translation, masked_lm, translation
-from forked import Run, error_of, train, weights
+from forked import Run, error_of, ranks, train, weights
 
 from fairseq_relpos.checkpoints.loading import load_checkpoint
 from fairseq_relpos.mends import resuming, saving
@@ -371,13 +371,44 @@ def test_a_restart_resumes_where_the_command_names_another_start(data, tmp_path,
     # the next resumes, and so do those after it
     for end in (5, 7):
         printed = train([*command, "--max-update", end], tmp_path / "log", **{launcher: "1"})
-        assert (
-            f"two/checkpoint_last.pt (epoch 1 @ {end - 2} updates)" in printed and "--reset-dataloader acted" in printed
-        )
+        assert f"two/checkpoint_last.pt (epoch 1 @ {end - 2} updates)" in printed and "a restart: resuming" in printed
+    # also from the checkpoint before a damaged one
+    (tmp_path / "two/checkpoint_last.pt").write_bytes(b"PK half a file")
+    printed = train([*command, "--max-update", 7], tmp_path / "log", **{launcher: "1"})
+    assert "RESUMING FROM checkpoint_1_" in printed or "RESUMING FROM checkpoint_previous.pt" in printed
     # a start by hand, and a checkpoint that another command has saved, are as in fairseq
     assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in train([*command, "--max-update", 3], tmp_path / "log")
     printed = train([*command[:-1], "--max-update", 3], tmp_path / "log", **{launcher: "1"})
     assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in printed
+
+
+def test_a_restart_keeps_the_patience_and_checks_the_order_of_data(data, tmp_path):
+    flags = "--arch roberta_t5 --lr 0 --patience 3 --validate-interval-updates 1".split()
+    train(masked_lm(data, tmp_path / "one", *flags, "--max-update", 1), tmp_path / "log")
+    start = ["--restore-file", tmp_path / "one/checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader"]
+    command = masked_lm(data, tmp_path / "two", *flags, *start, "--reset-lr-scheduler", "--reset-meters")
+    train([*command, "--max-update", 2], tmp_path / "log")
+    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    run = Run([*command, "--max-update", 9, "--batch-size", 2], tmp_path / "log", **again)
+    assert "from the middle of an epoch" in error_of(run)
+    assert "early stop" in train([*command, "--max-update", 9], tmp_path / "log", **again)
+    assert load_checkpoint(tmp_path / "two" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
+
+
+def test_ranks_of_nodes_that_count_their_restarts_apart_resume_together(data, tmp_path):
+    """The node whose rank has died counts a restart, the other one none."""
+    train(arguments(data, tmp_path / "one", "--max-update", 1), tmp_path / "log")
+    start = ["--restore-file", tmp_path / "one/checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader"]
+    command = arguments(data, tmp_path / "two", *start, "--reset-lr-scheduler", "--reset-meters", "--max-update")
+
+    def count(rank):
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)
+
+    for end, before in ((2, None), (3, count)):
+        runs = ranks(2, [*command, end], tmp_path / "logs", before=before)
+        for run in runs:
+            assert run.wait() == 0, run.printed()
+    assert "two/checkpoint_last.pt (epoch 1 @ 2 updates)" in runs[0].printed()
 
 
 def test_a_fine_tuning_resumes_without_the_file_that_it_started_from(data, tmp_path):

@@ -61,6 +61,8 @@ class Pipeline:
         manifest = self.out / MANIFEST
         if manifest.exists():
             before = storage.read_json(manifest)
+            if not before["settings"].get("tupe_compat"):  # of 1.0.0rc1
+                before["settings"].pop("tupe_compat", None)
             if made_of.items() <= before.items():
                 say(f"{self.out} is ready")
                 return
