@@ -50,7 +50,7 @@ def not_given(saved: str, given: str) -> str:
 
 
 def start_of(args: argparse.Namespace) -> str | None:
-    """The file from which the training starts, if a flag names one. A fine-tuning that resumes without it has its own."""
+    """The file from which the training starts, if a flag names one. Where it is gone, the last checkpoint."""
     restored = getattr(args, "restore_file", None)
     given = getattr(args, "finetune_from_model", None)
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")

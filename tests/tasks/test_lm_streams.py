@@ -183,7 +183,7 @@ def test_validation_and_eval_lm_score_the_same_with_the_same_memory(data, traine
     for more, what in {
         ("--context-window", 4): "--context-window 4 and the segment memory of",
         ("--max-tokens", 100): "--max-tokens 100: a batch of --task lm_streams has",
-        ("--tokens-per-sample", 99): "--tokens-per-sample 99: the model has 24 positions",
+        ("--tokens-per-sample", 99): "--tokens-per-sample 99: the model has 16 positions",
     }.items():
         assert what in forked.error_of(forked.Run([*streams, *more], log, command="eval_lm"))
 
