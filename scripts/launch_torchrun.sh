@@ -9,7 +9,8 @@
 #       --nproc_per_node 8 -- DATA ...                                            # on node R of two
 #
 # Its last line says why it ended. RELPOS_JOIN_TIMEOUT=300: seconds that nodes and ranks wait for each other. After SIGTERM the ranks
-# have STOP_TIMEOUT=120 seconds (torch before 2.12: 30) to finish an update and save, and the exit code is 75. docs/multi_node.md has the rest.
+# have STOP_TIMEOUT=120 seconds (torch before 2.12: 30) to finish an update and save, and the exit code is 75.
+# docs/multi_node.md has the rest.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export RELPOS_JOIN_TIMEOUT=${RELPOS_JOIN_TIMEOUT:-300}

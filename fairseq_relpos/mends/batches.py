@@ -127,15 +127,15 @@ def read_contexts_in_one_process() -> None:
     def in_one(stock, self, *args, **kwargs):
         given = inspect.signature(stock).bind(self, *args, **kwargs)
         given.apply_defaults()
-        options = given.arguments
-        if options["context_window"] > 0 and options["num_shards"] > 1:
+        window, parts, workers = (given.arguments[name] for name in ("context_window", "num_shards", "num_workers"))
+        if window > 0 and parts > 1:
             raise ValueError(
-                f"--context-window {options['context_window']}: the text before a segment would be in another of the "
-                f"{options['num_shards']} parts; give --num-shards 1 and --distributed-world-size 1"
+                f"--context-window {window}: the text before a segment would be in another of the {parts} parts; give "
+                "--num-shards 1 and --distributed-world-size 1"
             )
-        if options["context_window"] > 0 and options["num_workers"] > 1:
-            logger.info(f"--num-workers {options['num_workers']}: with --context-window it is 1")
-            options["num_workers"] = 1
+        if window > 0 and workers > 1:
+            logger.info(f"--num-workers {workers}: with --context-window it is 1")
+            given.arguments["num_workers"] = 1
         return stock(*given.args, **given.kwargs)
 
 

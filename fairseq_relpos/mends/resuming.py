@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -37,8 +37,8 @@ STARTS = ("restore_file", "reset_optimizer", "reset_lr_scheduler", "reset_meters
 
 def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
     """Returns the settings of checkpoints for this start. Where torchrun or Slurm has restarted a command with
-    --restore-file or --reset-*, they are those of a resume from checkpoint_last.pt, if this command has saved it:
-    stock would begin again and overwrite what was trained."""
+    --restore-file or --reset-*, they are those of a resume from checkpoint_last.pt, if a start with the same flags has
+    saved it: stock would begin again and overwrite what was trained."""
     defaults = other_start(cfg)
     if not (defaults and any(gather(restarts()) if several_ranks() else [restarts()])):  # each node counts by itself
         return cfg
@@ -58,8 +58,9 @@ def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
     if not from_the_first(is_ours):
         return cfg
     trainer.relpos.checkpoint = resumed
-    flags = ", ".join(f"--{name.replace('_', '-')}" for name in defaults)
-    logger.warning(f"a restart: resuming from {last}, which was saved with the same {flags}; they act no more")
+    logger.warning(
+        f"a restart: resuming from {last}, which was saved with the same {as_flags(defaults)}; these are ignored now"
+    )
     return resumed
 
 
@@ -69,6 +70,10 @@ def other_start(cfg: Any) -> dict[str, Any]:
 
     defaults = {name: getattr(CheckpointConfig(), name) for name in STARTS}
     return {name: value for name, value in defaults.items() if getattr(cfg, name, value) != value}
+
+
+def as_flags(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def restarts() -> int:

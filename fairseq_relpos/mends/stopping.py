@@ -247,7 +247,7 @@ def save_and_end(trainer: Any, received: int) -> NoReturn:
     kept = trainer.cfg.checkpoint
     saved = "NOTHING IS SAVED (--no-save or --no-last-checkpoints)"
     if not (kept.no_save or kept.no_last_checkpoints):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in resuming.other_start(kept))
+        flags = resuming.as_flags(resuming.other_start(kept))
         saved = f"checkpoint_last.pt is saved; the same command{flags and f', without {flags},'} resumes from it"
         tell_the_launcher(f"rank {os.environ.get('RANK', 0)}: {name} after {updates:,}{SAVED}")
     logger.warning(f"{name} after {updates:,} updates: {saved}; exit code {EXIT_CODE}")

@@ -43,7 +43,7 @@ def check(settings: Mapping[str, Any]) -> None:
     window, tokens = settings.get("context_window") or 0, settings.get("tokens_per_sample")
     if window and tokens is not None and window >= tokens:
         raise ValueError(
-            f"--context-window {window}: it is a part of the --tokens-per-sample {tokens}; give fewer, or longer ones"
+            f"--context-window {window}: it is a part of --tokens-per-sample {tokens}; give less, or more tokens"
         )
     if is_denoising:
         check_noise(settings)
