@@ -80,10 +80,10 @@ while :; do
   kill -0 $torchrun_pid 2>/dev/null || break
 done
 if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
-  echo "launch_torchrun: stopped by a signal and saved; the same command resumes from the last checkpoint" >&2
+  echo "launch_torchrun: stopped by a signal and saved; the line with \"saved\" above says how to resume" >&2
   exit 75
 elif [ $code != 0 ] && [ -n "$signal" ] && [ ! -s "$RELPOS_STOPPED_FILE" ] && [ ! -s "$RELPOS_ERROR_FILE" ]; then
-  echo "launch_torchrun: stopped by a signal before the training began; the same command starts it" >&2
+  echo "launch_torchrun: stopped by a signal, for which no rank has saved; the same command starts again" >&2
   exit 75
 elif [ $code != 0 ]; then
   # of the last start, which stands before each: the first error, or the one that names where NaN began

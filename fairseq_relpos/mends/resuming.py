@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -18,7 +19,6 @@ from ..checkpoints.loading import load_checkpoint
 from ..ranks import from_the_first, gather, several_ranks, together
 from . import saving
 from .agreement import samples
-from .catalogue import on
 from .replace import commands_with, replace
 
 logger = logging.getLogger(__name__)
@@ -36,32 +36,43 @@ STARTS = ("restore_file", "reset_optimizer", "reset_lr_scheduler", "reset_meters
 
 
 def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
-    """Returns the settings of checkpoints for this start. Where torchrun or Slurm has restarted a command with
-    --restore-file or --reset-*, they are those of a resume from checkpoint_last.pt, if a start with the same flags has
-    saved it: stock would begin again and overwrite what was trained."""
-    defaults = other_start(cfg)
-    if not (defaults and any(gather(restarts()) if several_ranks() else [restarts()])):  # each node counts by itself
+    """Returns the settings of checkpoints for this start. Where torchrun or Slurm has restarted a command that begins
+    with --restore-file or --reset-optimizer, they are those of a resume from checkpoint_last.pt, if the same command
+    has saved it in the same job: stock would begin again and overwrite what was trained."""
+    if not (begins_again(cfg) and has_restarted()):
         return cfg
+    given = other_start(cfg)
     resumed = copy.deepcopy(cfg)
-    for name, value in defaults.items():
+    for name, value in given.items():
         setattr(resumed, name, value)
     last = file_of(resumed, trainer)
 
     def is_ours():
         if not os.path.isfile(last):
             return False
-        if on("last-whole-checkpoint"):
-            put_a_damaged_last_aside(last)
-        saved = (load_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
-        return bool(saved) and all(saved.get(name) == getattr(cfg, name) for name in STARTS)
+        whole = last if not what_is_damaged(last) else last_whole_of(os.path.dirname(last))
+        saved = load_checkpoint(whole).get("extra_state") or {} if whole else {}
+        return saved.get(SAVED_BY) == this_command()
 
     if not from_the_first(is_ours):
         return cfg
     trainer.relpos.checkpoint = resumed
-    logger.warning(
-        f"a restart: resuming from {last}, which was saved with the same {as_flags(defaults)}; these are ignored now"
-    )
+    logger.warning(f"a restart: resuming from {last}, which this command has saved; {as_flags(given)}: ignored now")
     return resumed
+
+
+def begins_again(cfg: Any) -> bool:
+    """Whether every start of the command begins at update 0, or with another file than it saves."""
+    return bool({"restore_file", "reset_optimizer"} & other_start(cfg).keys())
+
+
+#: the key of a checkpoint's ``extra_state`` for the command that has saved it
+SAVED_BY = "saved_by"
+
+
+def this_command() -> list[str]:
+    """Returns the job of this start, Slurm's or the process id of torchrun, and the arguments of the command."""
+    return [os.environ.get("SLURM_JOB_ID") or f"{socket.gethostname()} {os.getppid()}", *sys.argv[1:]]
 
 
 def other_start(cfg: Any) -> dict[str, Any]:
@@ -76,9 +87,11 @@ def as_flags(names: Iterable[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def restarts() -> int:
-    """Returns how often torchrun or Slurm has started this command again."""
-    return sum(int(os.environ.get(name) or 0) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+def has_restarted() -> bool:
+    """Whether torchrun or Slurm has started this command again, on any node: each counts by itself."""
+    counts = (os.environ.get(name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    restarted = any(int(count or 0) for count in counts)
+    return any(gather(restarted)) if several_ranks() else restarted
 
 
 def prepare(path: str, cfg: Any, trainer: Any) -> None:
@@ -144,16 +157,14 @@ def put_a_damaged_last_aside(
     whether a missing one counts as damaged, if there are numbered checkpoints. starts: flags that name another file to
     start from, and their values."""
     folder = os.path.dirname(last)
-    # not averages of several, which have the updates of one
-    others = [path for path in checkpoints_in(folder) if OF_FAIRSEQ.fullmatch(os.path.basename(path))]
     if os.path.exists(last):
         damage = what_is_damaged(last)
     else:
-        numbered = any(saving.NUMBERED.fullmatch(os.path.basename(path)) for path in others)
+        numbered = any(saving.NUMBERED.fullmatch(os.path.basename(path)) for path in checkpoints_in(folder))
         damage = "is missing" if is_expected and numbered else None
     if damage is None:
         return
-    whole = max((path for path in others if not what_is_damaged(path)), key=updates_of, default=None)
+    whole = last_whole_of(folder)
     if whole is None:
         raise ValueError(
             f"{last} {damage}, and no other checkpoint in {folder} is whole: remove it to train from "
@@ -168,6 +179,12 @@ def put_a_damaged_last_aside(
         aside = f"; the damaged file is now {os.path.basename(last)}.damaged"
     os.replace(f"{last}.whole", last)  # the atomic step: before it, the next start finds the same state again
     logger.error(f"{last} {damage}: RESUMING FROM {os.path.basename(whole)} INSTEAD{aside}")
+
+
+def last_whole_of(folder: str) -> str | None:
+    """Returns the whole checkpoint with the most updates; not averages of several, which have the updates of one."""
+    saved = (path for path in checkpoints_in(folder) if OF_FAIRSEQ.fullmatch(os.path.basename(path)))
+    return max((path for path in saved if not what_is_damaged(path)), key=updates_of, default=None)
 
 
 def refuse_another_start(last: str, whole: str, starts: Mapping[str, str | None]) -> None:

@@ -126,6 +126,8 @@ class MendedTrainer(_Trainer):
         kept: dict[str, Any] = {}
         if on("signals") and self.relpos.validation_due:
             kept["validation_due"] = self.relpos.validation_due
+        if on("restarts") and resuming.begins_again(self.cfg.checkpoint):
+            kept[resuming.SAVED_BY] = resuming.this_command()
         if on("patience"):
             kept |= resuming.patience()
         if on("order-of-data"):
