@@ -22,7 +22,8 @@ KEY = "encoding_version"
 
 #: what to do about a mismatch in fairseq's commands
 ADVICE = (
-    "use the same --arch and --position-... flags and, as tables may be as long as the inputs, --max-...-positions; "
+    "use the same --arch and --position-... flags and, as tables may be as long as the inputs, --max-...-positions, "
+    "or name in --position-hparams what differs; "
     "`fairseq-relpos warm-start` starts a new RoBERTa, ELECTRA, BART or transformer from a trained one"
 )
 

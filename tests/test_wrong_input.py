@@ -370,6 +370,7 @@ def test_a_checkpoint_of_another_dictionary_is_refused_also_of_a_stock_model(dat
     folder = fewer_words(copied(pairs, tmp_path / "pairs"), 3, "dict.a.txt", "dict.b.txt")
     done = run("generate", tmp_path / "log", folder, *how, "--path", checkpoints.transformer)
     assert_one_line(done, "with a dictionary of 44 words, the data's has 41")
+    assert "TUPE" not in done[1][-1]  # whose code adds 3 words, too, but to those of a RoBERTa
 
 
 def test_loglevel_debug_shows_where_an_error_was_raised(data, tmp_path):

@@ -57,7 +57,7 @@ def what_does_not_fit(message: str, model: Any = None) -> str:
                 f"{ours[0]} ({key}): give the data folder, or its dict.*.txt, that the model was "
                 "trained with"
             )
-            if int(theirs[0]) - int(ours[0]) == OFFICIAL_TUPE:
+            if "sentence_encoder" in key and int(theirs[0]) - int(ours[0]) == OFFICIAL_TUPE:
                 message += (
                     "; data that the official TUPE code has binarised need --task tupe_masked_lm, "
                     "or the dict.txt that import-tupe has written"
