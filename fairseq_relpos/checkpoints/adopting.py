@@ -51,8 +51,9 @@ def not_given(saved: str, given: str) -> str:
 
 def start_of(args: argparse.Namespace) -> str | None:
     """The file from which the training starts, if a flag names one. Where it is gone, the last checkpoint."""
-    given = getattr(args, "finetune_from_model", None) or getattr(args, "restore_file", None)
+    restored = getattr(args, "restore_file", None)
+    given = getattr(args, "finetune_from_model", None)
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
-    if given in (None, "checkpoint_last.pt"):
-        return None
-    return own if os.path.isfile(own) and not os.path.exists(given) else given
+    if given:
+        return own if os.path.isfile(own) and not os.path.exists(given) else given
+    return restored if restored != "checkpoint_last.pt" else None

@@ -21,7 +21,7 @@ def load_checkpoint(stock: Callable[..., Any], cfg: Any, trainer: Any, **kwargs:
     """Replaces checkpoint_utils.load_checkpoint: finds the checkpoint that a training resumes from, and loads it."""
     is_fairseqs = isinstance(trainer, MendedTrainer)  # a program's own trainer may have only what stock asks for
     if on("restarts") and is_fairseqs:
-        cfg = resuming.continue_after_a_restart(cfg, trainer)
+        together(lambda: resuming.refuse_to_begin_again(cfg, trainer))
     path = resuming.file_of(cfg, trainer)
     if on("last-whole-checkpoint") and is_fairseqs:
         resuming.prepare(path, cfg, trainer)

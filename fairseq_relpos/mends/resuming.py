@@ -1,12 +1,10 @@
 """Resuming a run: from its last whole checkpoint, at the same place in the data, with the same state."""
 
 import contextlib
-import copy
 import logging
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +14,7 @@ import torch
 
 from ..checkpoints.checksums import what_is_damaged
 from ..checkpoints.loading import load_checkpoint
-from ..ranks import from_the_first, gather, several_ranks, together
+from ..ranks import gather, several_ranks, together
 from . import saving
 from .agreement import samples
 from .replace import commands_with, replace
@@ -35,44 +33,25 @@ def file_of(cfg: Any, trainer: Any) -> str:
 STARTS = ("restore_file", "reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 
 
-def continue_after_a_restart(cfg: Any, trainer: Any) -> Any:
-    """Returns the settings of checkpoints for this start. Where torchrun or Slurm has restarted a command that begins
-    with --restore-file or --reset-optimizer, they are those of a resume from checkpoint_last.pt, if the same command
-    has saved it in the same job: stock would begin again and overwrite what was trained."""
-    if not (begins_again(cfg) and has_restarted()):
-        return cfg
+def refuse_to_begin_again(cfg: Any, trainer: Any) -> None:
+    """Raises ValueError, one line, where torchrun or Slurm has restarted a command with --restore-file or
+    --reset-optimizer, and a start with the same flags has saved checkpoint_last.pt: stock would begin again and
+    overwrite what was trained."""
+    counts = (os.environ.get(name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
     given = other_start(cfg)
-    resumed = copy.deepcopy(cfg)
-    for name, value in given.items():
-        setattr(resumed, name, value)
-    last = file_of(resumed, trainer)
-
-    def is_ours():
-        if not os.path.isfile(last):
-            return False
-        whole = last if not what_is_damaged(last) else last_whole_of(os.path.dirname(last))
-        saved = load_checkpoint(whole).get("extra_state") or {} if whole else {}
-        return saved.get(SAVED_BY) == this_command()
-
-    if not from_the_first(is_ours):
-        return cfg
-    trainer.relpos.checkpoint = resumed
-    logger.warning(f"a restart: resuming from {last}, which this command has saved; {as_flags(given)}: ignored now")
-    return resumed
-
-
-def begins_again(cfg: Any) -> bool:
-    """Whether every start of the command begins at update 0, or with another file than it saves."""
-    return bool({"restore_file", "reset_optimizer"} & other_start(cfg).keys())
-
-
-#: the key of a checkpoint's ``extra_state`` for the command that has saved it
-SAVED_BY = "saved_by"
-
-
-def this_command() -> list[str]:
-    """Returns the job of this start, Slurm's or the process id of torchrun, and the arguments of the command."""
-    return [os.environ.get("SLURM_JOB_ID") or f"{socket.gethostname()} {os.getppid()}", *sys.argv[1:]]
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    if not any(int(count or 0) for count in counts) or not {"restore_file", "reset_optimizer"} & given.keys():
+        return
+    if not os.path.isfile(last):
+        return
+    whole = last if not what_is_damaged(last) else last_whole_of(cfg.save_dir)
+    saved = (load_checkpoint(whole).get("cfg") or {}).get("checkpoint") or {} if whole else {}
+    if saved and all(saved.get(name) == getattr(cfg, name) for name in STARTS):
+        raise ValueError(
+            f"a restart by torchrun or Slurm: with {as_flags(given)} the command would begin again and overwrite "
+            f"{last}: start it without these flags to resume. Restarts resume where --finetune-from-model (weights "
+            "alone) or --continue-once (the whole state) names the file to start from"
+        )
 
 
 def other_start(cfg: Any) -> dict[str, Any]:
@@ -85,13 +64,6 @@ def other_start(cfg: Any) -> dict[str, Any]:
 
 def as_flags(names: Iterable[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-def has_restarted() -> bool:
-    """Whether torchrun or Slurm has started this command again, on any node: each counts by itself."""
-    counts = (os.environ.get(name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
-    restarted = any(int(count or 0) for count in counts)
-    return any(gather(restarted)) if several_ranks() else restarted
 
 
 def prepare(path: str, cfg: Any, trainer: Any) -> None:

@@ -37,8 +37,6 @@ class Progress:
     lost_head_named: bool = False
     #: the numbered checkpoint that the last save made, if it made one
     saved_as: str | None = None
-    #: the settings of checkpoints after an automatic restart, where they are not the command's
-    checkpoint: Any = None
     #: (dataset, epoch, digest of its sizes)
     training_data: tuple = (None, None, None)
 
@@ -126,8 +124,6 @@ class MendedTrainer(_Trainer):
         kept: dict[str, Any] = {}
         if on("signals") and self.relpos.validation_due:
             kept["validation_due"] = self.relpos.validation_due
-        if on("restarts") and resuming.begins_again(self.cfg.checkpoint):
-            kept[resuming.SAVED_BY] = resuming.this_command()
         if on("patience"):
             kept |= resuming.patience()
         if on("order-of-data"):
@@ -145,7 +141,7 @@ class MendedTrainer(_Trainer):
             with _if_on("other-adam", resuming.expecting_an_adam, self.cfg.optimizer):
                 with _if_on("averaged-versions", averages.wanted, self.cfg.ema.store_ema):
                     extra_state = super().load_checkpoint(filename, *args, **kwargs)
-        kept = self.relpos.checkpoint or self.cfg.checkpoint
+        kept = self.cfg.checkpoint
         if extra_state is None or filename == kept.finetune_from_model:
             return extra_state
         if hasattr(self.task, "data_facts") and not kept.reset_optimizer:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import signal
 import time
@@ -377,99 +378,57 @@ def stopping(update):
     return before
 
 
-TORCHRUN = {"TORCHELASTIC_RESTART_COUNT": "1"}
-SLURM = {"SLURM_RESTART_COUNT": "1", "SLURM_JOB_ID": "7"}
-
-
-def another_start(folder):
-    begin = ["--restore-file", folder / "checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader"]
-    return [*begin, "--reset-lr-scheduler", "--reset-meters"]
-
-
-@pytest.mark.parametrize("restart", [TORCHRUN, SLURM])
-def test_a_restart_resumes_where_the_command_names_another_start(data, tmp_path, restart):
-    train(arguments(data, tmp_path / "one", "--max-update", 2), tmp_path / "log")
-    command = arguments(data, tmp_path / "two", *another_start(tmp_path / "one"), "--max-update", 8)
-    # a restart before anything is saved begins as the command says, the next resumes, and so do those after it
-    for update in (3, 5):
-        run = Run(command, tmp_path / "log", before=stopping(update), **restart)
+@pytest.mark.parametrize("restart", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_a_restart_overwrites_nothing_where_the_command_names_another_start(data, tmp_path, restart):
+    train(arguments(data, tmp_path / "one", "--max-update", 1), tmp_path / "log")
+    start = ["--restore-file", tmp_path / "one/checkpoint_last.pt", "--reset-optimizer", "--reset-dataloader"]
+    more = ["--reset-lr-scheduler", "--no-epoch-checkpoints", "--reset-meters"]
+    command = arguments(data, tmp_path / "two", "--max-update", 4, *start, *more)
+    begins = "one/checkpoint_last.pt (epoch 1 @ 0 updates)"
+    # before anything is saved, a restart begins as the command says
+    runs = ranks(2, command, tmp_path / "logs", before=stopping(2), **{restart: "1"})
+    for run in runs:
         assert run.wait() == 75, run.printed()
-        assert ("two/checkpoint_last.pt (epoch 1 @ 3 updates)" in run.printed()) == (update == 5)
-        assert ("a restart: resuming" in run.printed()) == (update == 5)
-    # also from the checkpoint before a damaged one
+    assert begins in runs[0].printed()
+
+    def count(rank):  # each node counts by itself
+        os.environ[restart] = str(rank)
+
+    remedies = "without these flags .* --finetune-from-model .* --continue-once"
+    for run in ranks(2, command, tmp_path / "logs", before=count):
+        assert re.search(remedies, error_of(run))
     last = tmp_path / "two/checkpoint_last.pt"
-    last.rename(tmp_path / "two/checkpoint_1_5.pt")
+    assert resuming.updates_of(str(last)) == 2
+    # a start by hand and a command with other flags begin as they say; so does one beside a damaged file of any run
+    assert begins in train([*command[:-1]], tmp_path / "log", **{restart: "1"})
+    assert begins in train(command, tmp_path / "log")
     last.write_bytes(b"PK half a file")
-    printed = train(command, tmp_path / "log", **restart)
-    assert "RESUMING FROM checkpoint_1_5.pt" in printed and "@ 5 updates" in printed
-    # a start by hand begins again, as in fairseq
-    assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in train(command, tmp_path / "log")
+    assert begins in train(command, tmp_path / "log", **{restart: "1"})
+    # but not where the checkpoint before it is this command's
+    last.rename(tmp_path / "two/checkpoint_1_4.pt")
+    last.write_bytes(b"PK half a file")
+    assert re.search(remedies, error_of(Run(command, tmp_path / "log", **{restart: "1"})))
 
 
-def test_after_a_restart_other_commands_and_other_jobs_begin_as_they_say(data, tmp_path):
-    """Slurm's count belongs to the job: all commands after the one that it has restarted have it too."""
+@pytest.mark.parametrize("flag", ["--finetune-from-model", "--continue-once"])
+def test_a_restart_resumes_what_has_begun_with_another_file(data, tmp_path, flag):
     train(arguments(data, tmp_path / "one", "--max-update", 1), tmp_path / "log")
-    command = arguments(data, tmp_path / "two", *another_start(tmp_path / "one"), "--max-update", 2)
-    train(command, tmp_path / "log", **SLURM)
-    for environment, more in ((SLURM, ["--lr", "1e-4"]), ({**SLURM, "SLURM_JOB_ID": "8"}, [])):
-        assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in train(command + more, tmp_path / "log", **environment)
-    # also where a file that is none of theirs is damaged
-    (tmp_path / "two/checkpoint_last.pt").write_bytes(b"PK half a file")
-    (tmp_path / "two/checkpoint_best.pt").unlink(missing_ok=True)
-    assert "one/checkpoint_last.pt (epoch 1 @ 0 updates)" in train(
-        command, tmp_path / "log", SLURM_JOB_ID="9", **TORCHRUN
-    )
+    command = arguments(data, tmp_path / "two", "--max-update", 4, flag, tmp_path / "one/checkpoint_last.pt")
+    run = Run(command, tmp_path / "log", before=stopping(3))
+    assert run.wait() == 75 and "one/checkpoint_last.pt (epoch" in run.printed(), run.printed()
+    printed = train(command, tmp_path / "log", SLURM_RESTART_COUNT="1")
+    assert "two/checkpoint_last.pt (epoch 1 @ 3 updates)" in printed
 
 
-def test_a_restart_begins_with_the_first_epoch_if_the_command_says_so_alone(data, tmp_path):
-    """It keeps weights, optimizer and updates, and may have another number of ranks."""
-    command = arguments(data, tmp_path, "--reset-dataloader", "--max-update", 3)
-    for run in ranks(2, command, tmp_path / "logs", before=stopping(2)):
-        assert run.wait() == 75, run.printed()
-    assert "@ 2 updates" in train(command, tmp_path / "log", **TORCHRUN)
-
-
-def test_a_restart_keeps_the_patience_and_checks_the_order_of_data(data, tmp_path):
-    flags = "--arch roberta_t5 --lr 0 --patience 3 --validate-interval-updates 1 --max-update 9".split()
-    train(masked_lm(data, tmp_path / "one", *flags, "--max-update", 1), tmp_path / "log")
-    command = masked_lm(data, tmp_path / "two", *flags, *another_start(tmp_path / "one"))
-    run = Run(command, tmp_path / "log", before=stopping(2))
-    assert run.wait() == 75, run.printed()
-    for run in ranks(2, command, tmp_path / "logs", **TORCHRUN):
-        assert "from the middle of an epoch" in error_of(run)
-    assert "early stop" in train(command, tmp_path / "log", **TORCHRUN)
-    assert load_checkpoint(tmp_path / "two" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 4
-
-
-def test_ranks_of_nodes_that_count_their_restarts_apart_resume_together(data, tmp_path):
-    """The node whose rank has died counts a restart, the other one none."""
-    train(arguments(data, tmp_path / "one", "--max-update", 1), tmp_path / "log")
-    command = arguments(data, tmp_path / "two", *another_start(tmp_path / "one"), "--max-update", 3)
-
-    def count(rank):
-        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)
-
-    for end, before in ((75, stopping(2)), (0, count)):
-        runs = ranks(2, command, tmp_path / "logs", before=before)
-        for run in runs:
-            assert run.wait() == end, run.printed()
-    assert "two/checkpoint_last.pt (epoch 1 @ 2 updates)" in runs[0].printed()
-
-
-@pytest.mark.parametrize("flag", ["--finetune-from-model", "--restore-file"])
-def test_a_fine_tuning_resumes_without_the_file_that_it_started_from(data, tmp_path, flag):
+def test_a_fine_tuning_resumes_without_the_file_that_it_started_from(data, tmp_path):
     """It has position hyperparameters that only that file has named."""
     flags = ["--arch", "roberta_t5", "--required-batch-size-multiple", 1, "--disable-validation"]
     hparams = ["--position-hparams", "num_buckets=16"]
     train(masked_lm(data, tmp_path / "one", *flags, *hparams, "--max-update", 1), tmp_path / "log")
-    start = another_start(tmp_path / "one")
-    if flag == "--finetune-from-model":
-        start = [flag, start[1]]
-    command = masked_lm(data, tmp_path / "two", *flags, *start, "--max-update", 3)
-    run = Run(command, tmp_path / "log", before=stopping(2))
-    assert run.wait() == 75, run.printed()
+    command = masked_lm(data, tmp_path / "two", *flags, "--finetune-from-model", tmp_path / "one/checkpoint_last.pt")
+    train([*command, "--max-update", 2], tmp_path / "log")
     (tmp_path / "one").rename(tmp_path / "away")
-    assert "@ 2 updates" in train(command, tmp_path / "log", **TORCHRUN)
+    assert "@ 2 updates" in train([*command, "--max-update", 3], tmp_path / "log")
 
 
 # Killed
