@@ -56,7 +56,7 @@ TESTS = {
     "safe-archives": "checkpoints/test_archives.py::test_an_archive_writes_nothing_outside_its_folder_and_stays",
     "order-of-data": "training/test_saving.py::test_resuming_with_other_batches_in_an_epoch_is_refused",
     "other-adam": "training/test_torch_adamw.py::test_a_training_goes_on_with_the_other",
-    "restarts": "training/test_saving.py::test_a_restart_resumes_where_the_command_names_another_start",
+    "restarts": "training/test_saving.py::test_a_restart_overwrites_nothing_where_the_command_names_another_start",
     "signals": "training/test_stopping.py::test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_been",
     "broken-off-validations": "training/test_stopping.py::test_a_validation_that_is_broken_off_leaves_nothing_behind",
     "end-threads": "training/test_ending.py",
