@@ -11,6 +11,10 @@ def several_ranks() -> bool:
     return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
+def is_first_rank() -> bool:
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+
+
 def gather(mine: Any) -> list[Any]:
     """Returns what each rank has given (an all-gather of objects)."""
     everyones: list[Any] = [None] * torch.distributed.get_world_size()

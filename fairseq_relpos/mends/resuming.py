@@ -14,7 +14,7 @@ import torch
 
 from ..checkpoints.checksums import what_is_damaged
 from ..checkpoints.loading import load_checkpoint
-from ..ranks import gather, several_ranks, together
+from ..ranks import gather, is_first_rank, several_ranks, together
 from . import saving
 from .agreement import samples
 from .replace import commands_with, replace
@@ -36,30 +36,36 @@ STARTS = ("restore_file", "reset_optimizer", "reset_lr_scheduler", "reset_meters
 def refuse_to_begin_again(cfg: Any, trainer: Any) -> None:
     """Raises ValueError, one line, where torchrun or Slurm has restarted a command with --restore-file or
     --reset-optimizer, and a start with the same flags has saved checkpoint_last.pt: stock would begin again and
-    overwrite what was trained."""
-    counts = (os.environ.get(name) for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    overwrite what was trained. Logs a warning at the first start, if it may be restarted."""
     given = other_start(cfg)
-    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-    if not any(int(count or 0) for count in counts) or not {"restore_file", "reset_optimizer"} & given.keys():
+    if not {"restore_file", "reset_optimizer"} & set(given):
         return
+    again = f"with {as_flags(given)} a restart by torchrun or Slurm would begin again"
+    remedy = (
+        "Restarts resume where --finetune-from-model (weights alone) or --continue-once (the whole state) names the "
+        "file to start from"
+    )
+    if not any(int(os.environ.get(f"{launcher}_RESTART_COUNT") or 0) for launcher in ("TORCHELASTIC", "SLURM")):
+        if is_first_rank() and ("SLURM_JOB_ID" in os.environ or int(os.environ.get("TORCHELASTIC_MAX_RESTARTS") or 0)):
+            logger.warning(f"{again}, and is refused. {remedy}")
+        return
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     if not os.path.isfile(last):
         return
     whole = last if not what_is_damaged(last) else last_whole_of(cfg.save_dir)
     saved = (load_checkpoint(whole).get("cfg") or {}).get("checkpoint") or {} if whole else {}
     if saved and all(saved.get(name) == getattr(cfg, name) for name in STARTS):
-        raise ValueError(
-            f"a restart by torchrun or Slurm: with {as_flags(given)} the command would begin again and overwrite "
-            f"{last}: start it without these flags to resume. Restarts resume where --finetune-from-model (weights "
-            "alone) or --continue-once (the whole state) names the file to start from"
-        )
+        raise ValueError(f"{again} and overwrite {last}: start without these flags to resume. {remedy}")
 
 
-def other_start(cfg: Any) -> dict[str, Any]:
-    """Returns the defaults of those of ``STARTS`` that the command gives another value."""
+def other_start(cfg: Any) -> list[str]:
+    """Returns those of ``STARTS`` by which the command begins otherwise than with all of checkpoint_last.pt."""
     from fairseq.dataclass.configs import CheckpointConfig
 
     defaults = {name: getattr(CheckpointConfig(), name) for name in STARTS}
-    return {name: value for name, value in defaults.items() if getattr(cfg, name, value) != value}
+    if os.path.realpath(cfg.restore_file) == os.path.realpath(os.path.join(cfg.save_dir, defaults["restore_file"])):
+        defaults["restore_file"] = cfg.restore_file
+    return [name for name, value in defaults.items() if getattr(cfg, name, value) != value]
 
 
 def as_flags(names: Iterable[str]) -> str:
@@ -76,8 +82,7 @@ def prepare(path: str, cfg: Any, trainer: Any) -> None:
         kept = trainer.cfg.checkpoint
         is_expected = not kept.no_last_checkpoints
         starts = {name: getattr(kept, name, None) for name in ("continue_once", "finetune_from_model")}
-        is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-        together(lambda: put_a_damaged_last_aside(path, is_expected, starts) if is_first else None)
+        together(lambda: put_a_damaged_last_aside(path, is_expected, starts) if is_first_rank() else None)
     if several_ranks() and not trainer.checkpoint_suffix:
         wait_until_all_ranks_see(path)
 

@@ -555,11 +555,6 @@ def test_gpus_that_would_idle_are_an_error(slurm):
     assert code == 1 and "add --ntasks-per-node 8" in printed
 
 
-def test_a_slurm_job_that_would_begin_again_is_refused(slurm):
-    code, printed = slurm("DATA", "--restore-file", "X.pt", srun="#!/bin/sh\n")
-    assert code == 1 and "give --finetune-from-model FILE" in printed
-
-
 def test_srun_gives_each_task_the_cores_that_the_job_was_given_for_it(slurm):
     """From Slurm 22.05 on, srun takes them from SRUN_CPUS_PER_TASK alone."""
     srun = "#!/bin/sh\necho cores ${SRUN_CPUS_PER_TASK-none}\n"

@@ -401,13 +401,21 @@ def test_a_restart_overwrites_nothing_where_the_command_names_another_start(data
     assert resuming.updates_of(str(last)) == 2
     # a start by hand and a command with other flags begin as they say; so does one beside a damaged file of any run
     assert begins in train([*command[:-1]], tmp_path / "log", **{restart: "1"})
-    assert begins in train(command, tmp_path / "log")
+    printed = train(command, tmp_path / "log", SLURM_JOB_ID="7")
+    assert begins in printed and re.search("WARNING .* is refused.* --finetune-from-model .* --continue-once", printed)
     last.write_bytes(b"PK half a file")
     assert begins in train(command, tmp_path / "log", **{restart: "1"})
     # but not where the checkpoint before it is this command's
     last.rename(tmp_path / "two/checkpoint_1_4.pt")
     last.write_bytes(b"PK half a file")
     assert re.search(remedies, error_of(Run(command, tmp_path / "log", **{restart: "1"})))
+
+
+def test_a_restart_resumes_where_the_command_names_its_own_checkpoint(data, tmp_path):
+    command = arguments(data, tmp_path, "--max-update", 4, "--restore-file", tmp_path / "checkpoint_last.pt")
+    run = Run(command, tmp_path / "log", before=stopping(3), SLURM_JOB_ID="7")
+    assert run.wait() == 75 and "the same command resumes" in run.printed() and "is refused" not in run.printed()
+    assert "(epoch 1 @ 3 updates)" in train(command, tmp_path / "log", SLURM_RESTART_COUNT="1")
 
 
 @pytest.mark.parametrize("flag", ["--finetune-from-model", "--continue-once"])
