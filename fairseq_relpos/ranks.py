@@ -53,5 +53,5 @@ def from_the_first(step: Callable[[], Any]) -> Any:
     """Runs ``step()`` on rank 0 alone and returns its result on every rank; if it fails there, it fails on all."""
     if not several_ranks():
         return step()
-    result = together(step if torch.distributed.get_rank() == 0 else lambda: None)
+    result = together(step if is_first_rank() else lambda: None)
     return gather(result)[0]

@@ -83,7 +83,7 @@ if [ $code != 0 ] && [[ $(tail -n 1 "$RELPOS_STOPPED_FILE") = *updates ]]; then
   echo "launch_torchrun: stopped by a signal and saved; the line with \"saved\" above says how to resume" >&2
   exit 75
 elif [ $code != 0 ] && [ -n "$signal" ] && [ ! -s "$RELPOS_STOPPED_FILE" ] && [ ! -s "$RELPOS_ERROR_FILE" ]; then
-  echo "launch_torchrun: stopped by a signal, for which no rank has saved; the same command starts again" >&2
+  echo "launch_torchrun: stopped by a signal, and no rank has saved; the same command starts again" >&2
   exit 75
 elif [ $code != 0 ]; then
   # of the last start, which stands before each: the first error, or the one that names where NaN began

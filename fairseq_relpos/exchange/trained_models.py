@@ -80,8 +80,8 @@ def refuse_without_counterpart(
                 f"{path} was trained with --{setting.replace('_', '-')} {getattr(args, setting)}, which has no "
                 f"counterpart in {where}: only models without it can be exported"
             )
-    activation = getattr(args, "activation_fn", None) or "gelu"
-    if activation not in activations:
+    activation = getattr(args, "activation_fn", None)
+    if activation and activation not in activations:
         raise ValueError(f"{path}: --activation-fn {activation} has no counterpart in {where}")
 
 

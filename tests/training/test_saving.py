@@ -400,7 +400,7 @@ def test_a_restart_overwrites_nothing_where_the_command_names_another_start(data
     last = tmp_path / "two/checkpoint_last.pt"
     assert resuming.updates_of(str(last)) == 2
     # a start by hand and a command with other flags begin as they say; so does one beside a damaged file of any run
-    assert begins in train([*command[:-1]], tmp_path / "log", **{restart: "1"})
+    assert begins in train(command[:-1], tmp_path / "log", **{restart: "1"})
     printed = train(command, tmp_path / "log", SLURM_JOB_ID="7")
     assert begins in printed and re.search("WARNING .* is refused.* --finetune-from-model .* --continue-once", printed)
     last.write_bytes(b"PK half a file")
